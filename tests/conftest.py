@@ -1,0 +1,29 @@
+"""Where tests find what lies outside the repository."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _folder(variable: str, name: str) -> Path:
+    path = Path(os.environ.get(variable, ROOT.parent / "shared" / name))
+    if not path.is_dir():
+        pytest.skip(f"{name} folder not found at {path} (set {variable} to where it lies)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """Outputs of the original code; its README says what each file holds."""
+    return _folder("TF_BERT_GOLDEN", "golden")
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Real models, vocabularies and corpora."""
+    return _folder("TF_BERT_DATA", "data")

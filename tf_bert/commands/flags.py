@@ -1,0 +1,195 @@
+"""Flags as the original's command lines had them (``--x``, ``--nox``, ``--x=True``), without its global state.
+
+The original parsed flags with absl into one global object and ignored unknown ones. Here each command owns a
+`Flags` object over absl's parser, unknown or stray arguments are refused with the nearest right name, and a user's mistake
+ends in one line and a non-zero exit status instead of a traceback.
+"""
+
+import difflib
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+
+from absl import flags as absl_flags
+
+USAGE_ERROR = 2
+FAILED = 1
+INTERRUPTED = 130
+
+# What the library raises for a user's mistake (design: errors are part of the product). Anything else is our fault: traceback.
+_USER_ERRORS = (ValueError, KeyError, OSError, ImportError)
+
+
+class Flags:
+    """The flags of one command.
+
+    Args:
+        name: the command's name, as in ``tf-bert NAME``.
+        description: shown above the flags by ``--help``; give an example that can be run.
+
+    Example:
+        >>> flags = Flags("greet", "Says hello.")
+        >>> flags.string("who", "world", "Whom to greet.")
+        >>> flags.boolean("loud", False, "Whether to shout.")
+        >>> values = flags.parse(["--who=Ada", "--loud"])
+        >>> values.who, values.loud
+        ('Ada', True)
+    """
+
+    def __init__(self, name: str, description: str):
+        self.name = name
+        self.description = textwrap.dedent(description).strip()
+        self._values = absl_flags.FlagValues()
+        self._values.set_gnu_getopt(True)
+        self._required: list[str] = []
+        self._order: list[str] = []
+        self._refused: dict[str, str] = {}
+
+    def _added(self, name: str, required: bool) -> None:
+        self._order.append(name)
+        if required:
+            self._required.append(name)
+
+    def string(self, name: str, default: str | None, help: str, *, required: bool = False) -> None:
+        """Adds a flag that takes text."""
+        absl_flags.DEFINE_string(name, default, help, flag_values=self._values)
+        self._added(name, required)
+
+    def boolean(self, name: str, default: bool | None, help: str) -> None:
+        """Adds a flag given as ``--name``, ``--noname`` or ``--name=true|false``."""
+        absl_flags.DEFINE_boolean(name, default, help, flag_values=self._values)
+        self._added(name, False)
+
+    def integer(
+        self, name: str, default: int | None, help: str, *, required: bool = False, minimum: int | None = None
+    ) -> None:
+        """Adds a flag that takes a whole number, at least ``minimum``."""
+        absl_flags.DEFINE_integer(name, default, help, flag_values=self._values, lower_bound=minimum)
+        self._added(name, required)
+
+    def float(
+        self,
+        name: str,
+        default: float | None,
+        help: str,
+        *,
+        required: bool = False,
+        minimum: float | None = None,
+        maximum: float | None = None,
+    ) -> None:
+        """Adds a flag that takes a number between ``minimum`` and ``maximum``."""
+        absl_flags.DEFINE_float(name, default, help, flag_values=self._values, lower_bound=minimum, upper_bound=maximum)
+        self._added(name, required)
+
+    def enum(
+        self, name: str, default: str | None, choices: Sequence[str], help: str, *, required: bool = False
+    ) -> None:
+        """Adds a flag that takes one of ``choices``."""
+        absl_flags.DEFINE_enum(name, default, list(choices), help, flag_values=self._values)
+        self._added(name, required)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Names a flag of the original that is refused, with what to use instead."""
+        self._refused[name] = reason
+
+    def parse(self, argv: Sequence[str]) -> absl_flags.FlagValues:
+        """Parses arguments (without the program's name).
+
+        Returns:
+            An object with one attribute per flag.
+
+        Raises:
+            UsageError: for an unknown flag (the nearest right one is named), a stray argument, a bad value, or a
+                required flag that is missing.
+        """
+        for argument in argv:
+            given = argument.lstrip("-").split("=", 1)[0]
+            if argument.startswith("-") and given in self._refused:
+                raise UsageError(f"--{given} is not accepted: {self._refused[given]}")
+        try:
+            stray = self._values(["tf-bert", *argv])[1:]
+        except absl_flags.UnrecognizedFlagError as error:
+            raise UsageError(f"unknown flag --{error.flagname}{self._nearest(error.flagname)}") from None
+        except absl_flags.Error as error:
+            raise UsageError(str(error)) from None
+        if stray:
+            raise UsageError(
+                f"stray argument {stray[0]!r}: every option is written --name=value{self._nearest(stray[0])}"
+            )
+        missing = [name for name in self._required if self._values[name].value is None]
+        if missing:
+            raise UsageError("missing " + ", ".join(f"--{name}" for name in missing) + " (--help explains each flag)")
+        return self._values
+
+    def _nearest(self, name: str) -> str:
+        names = [
+            form
+            for known in self._order
+            for form in (known, "no" + known)
+            if form == known or self._values[known].boolean
+        ]
+        # A prefix beats spelling distance: the original's README itself says --do_lower for --do_lower_case.
+        wanted = name.split("=", 1)[0].replace("-", "_").strip("_")
+        near = [known for known in names if wanted and known.startswith(wanted)] or difflib.get_close_matches(
+            wanted, names, 1, 0.6
+        )
+        return f"; did you mean --{near[0]}?" if near else " (--help lists the flags)"
+
+    def help(self) -> str:
+        """The text that ``--help`` prints."""
+        lines = [f"usage: tf-bert {self.name} --flag=value ...", "", self.description, "", "flags:"]
+        for name in self._order:
+            flag = self._values[name]
+            if flag.boolean:
+                shown = f"--[no]{name}"
+            elif isinstance(flag, absl_flags.EnumFlag):
+                shown = f"--{name}={'|'.join(flag.parser.enum_values)}"
+            else:
+                shown = f"--{name}=" + {"int": "N", "float": "X"}.get(flag.flag_type(), "TEXT")
+            note = "required" if name in self._required else f"default: {flag.default!r}".replace("'", "")
+            if flag.default is None and name not in self._required:
+                note = "no default"
+            lines.append(f"  {shown}  ({note})")
+            lines.extend(textwrap.wrap(flag.help, 100, initial_indent="      ", subsequent_indent="      "))
+        for name, reason in self._refused.items():
+            lines.append(f"  --{name}  (refused)")
+            lines.extend(textwrap.wrap(reason, 100, initial_indent="      ", subsequent_indent="      "))
+        return "\n".join(lines) + "\n"
+
+    def run(self, command: Callable[[absl_flags.FlagValues], int | None], argv: Sequence[str] | None = None) -> int:
+        """Parses the arguments, calls ``command(flags)`` and turns a user's mistake into one line.
+
+        Args:
+            command: does the work; may return an exit status.
+            argv: arguments without the program's name; ``sys.argv[1:]`` by default.
+
+        Returns:
+            The exit status: 0, 1 after a failure, 2 after a mistake in the flags, 130 after Ctrl-C.
+        """
+        argv = sys.argv[1:] if argv is None else list(argv)
+        if any(argument in ("--help", "-h", "-help") for argument in argv):
+            print(self.help(), end="")
+            return 0
+        try:
+            return command(self.parse(argv)) or 0
+        except UsageError as error:
+            return self._fail(str(error), USAGE_ERROR)
+        except KeyboardInterrupt:
+            return self._fail("interrupted", INTERRUPTED)
+        except BrokenPipeError:  # the reader (such as `head`) has gone; nothing is wrong here
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except _USER_ERRORS as error:
+            if os.environ.get("TF_BERT_TRACEBACK"):
+                raise
+            message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+            return self._fail(message or type(error).__name__, FAILED)
+
+    def _fail(self, message: str, status: int) -> int:
+        print(f"tf-bert {self.name}: error: {' '.join(message.split())}", file=sys.stderr)
+        return status
+
+
+class UsageError(ValueError):
+    """A mistake in the command line itself: the exit status is 2."""

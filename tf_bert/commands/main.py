@@ -1,0 +1,41 @@
+"""The console command ``tf-bert NAME ...``."""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+# name -> one line for the overview; the module is tf_bert.commands.NAME
+COMMANDS = {}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs ``tf-bert NAME ...``; returns the exit status."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if not argv or argv[0] in ("--help", "-h", "help"):
+        print(overview(), end="")
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from tf_bert import __version__
+
+        print(f"tf_bert {__version__}")
+        return 0
+    name = argv[0].replace("-", "_")
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else "tf-bert --help lists them"
+        print(f"tf-bert: error: unknown command {argv[0]!r}; {hint}", file=sys.stderr)
+        return 2
+    return importlib.import_module(f"tf_bert.commands.{name}").main(argv[1:])
+
+
+def overview() -> str:
+    """The list of commands."""
+    width = max(map(len, COMMANDS), default=0)
+    lines = ["usage: tf-bert COMMAND --flag=value ...   (tf-bert COMMAND --help explains each)", ""]
+    lines += [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Data: text in, TFRecords and tf.data pipelines out."""

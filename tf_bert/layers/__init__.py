@@ -1,0 +1,1 @@
+"""Layers, written with keras and keras.ops alone: they say what the mathematics is."""

@@ -1,0 +1,1 @@
+"""Training: optimizer, losses, metrics, trainer, distribution and resume."""
