@@ -1,6 +1,7 @@
 """tf_bert: Seq2Seq with attention, the Transformer, GPT and BERT for Keras 3 and TensorFlow.
 
-``import tf_bert`` is fast and free of side effects: names are looked up on first use, and TensorFlow loads when a model is touched.
+``import tf_bert`` is fast and free of side effects: names are looked up on first use, and TensorFlow loads when a model
+is touched.
 """
 
 import importlib

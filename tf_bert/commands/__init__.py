@@ -1,1 +1,1 @@
-"""The command lines: flags, a call into the library, and what to print. ``tf-bert NAME`` or ``python tools/NAME.py``."""
+"""The command lines (``tf-bert NAME`` or ``python tools/NAME.py``): flags, a call into the library, what to print."""

@@ -1,8 +1,8 @@
 """Flags as the original's command lines had them (``--x``, ``--nox``, ``--x=True``), without its global state.
 
-The original parsed flags with absl into one global object and ignored unknown ones. Here each command owns a
-`Flags` object over absl's parser, unknown or stray arguments are refused with the nearest right name, and a user's mistake
-ends in one line and a non-zero exit status instead of a traceback.
+The original parsed flags with absl into one global object and ignored unknown ones. Here each command owns a `Flags`
+object over absl's parser, unknown or stray arguments are refused with the nearest right name, and a user's mistake ends
+in one line and a non-zero exit status instead of a traceback.
 """
 
 import difflib
@@ -17,7 +17,7 @@ USAGE_ERROR = 2
 FAILED = 1
 INTERRUPTED = 130
 
-# What the library raises for a user's mistake (design: errors are part of the product). Anything else is our fault: traceback.
+# What the library raises for a user's mistake. Anything else is our own fault and keeps its traceback.
 _USER_ERRORS = (ValueError, KeyError, OSError, ImportError)
 
 
