@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "tf_bert"
 MODULES = sorted(module.name for module in pkgutil.walk_packages([str(PACKAGE)], "tf_bert."))
 
-# Rooms from the ground up; a room may import from those before it. training/trainer.py lies below the models, which inherit
-# from its base class.
+# Rooms from the ground up; a room may import from those before it. training/trainer.py lies below the models, which
+# inherit from its base class.
 FLOORS = [
     {"configs", "files", "progress", "version", "tokenization"},
     {"backend"},
@@ -61,7 +61,7 @@ def test_imports_run_one_way(name):
             assert floor(imported) <= floor(name), f"{name} imports {imported}, which stands above it"
         room = name.split(".")[1]
         if imported.split(".")[0] == "tensorflow":
-            assert room not in ("layers", "models", "decoding"), f"{name} imports tensorflow; use keras.ops or backend.py"
+            assert room not in ("layers", "models", "decoding"), f"{name} imports tensorflow; see backend.py"
 
 
 @pytest.mark.parametrize("name", MODULES)
