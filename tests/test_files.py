@@ -1,0 +1,192 @@
+"""Atomic writing: the whole file or the old one, and one line that names the file."""
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tf_bert.files import atomic_writer, file_size, is_remote, open_binary
+
+
+@contextlib.contextmanager
+def as_ordinary_user():
+    """Drops root's right to read and write everything, where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def full_disk():
+    """Makes every write beyond 1 MB fail, as a full disk does."""
+    old_handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, old_handler)
+
+
+def test_nothing_is_there_before_the_end(tmp_path):
+    path = tmp_path / "a.bin"
+    with atomic_writer(path) as file:
+        file.write(b"one")
+        file.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"one"
+    assert os.listdir(tmp_path) == ["a.bin"]
+    assert file_size(path) == 3
+
+
+def test_text_is_utf8_and_keeps_its_line_ends(tmp_path):
+    with atomic_writer(tmp_path / "a.txt", "w") as file:
+        file.write("für\r\n")
+    assert (tmp_path / "a.txt").read_bytes() == b"f\xc3\xbcr\r\n"
+
+
+@pytest.mark.parametrize("exception", [ValueError, KeyboardInterrupt])
+def test_an_exception_leaves_the_old_file_and_no_other(tmp_path, exception):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(exception):
+        with atomic_writer(path, "w") as file:
+            file.write("new")
+            raise exception
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, full_disk):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match=rf"cannot write {path}; what was there is unchanged: File too large") as caught:
+        with atomic_writer(path) as file:
+            for _ in range(3):
+                file.write(bytes(1 << 20))
+    assert caught.value.errno == errno.EFBIG
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.bin"]
+
+
+def test_a_full_disk_names_the_file_that_failed(tmp_path, full_disk):
+    with pytest.raises(OSError, match=f"cannot write {tmp_path}/big"):
+        with atomic_writer(tmp_path / "big") as big, atomic_writer(tmp_path / "small") as small:
+            small.write(b"x")
+            big.write(bytes(2 << 20))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_device_is_written_directly():
+    with pytest.raises(OSError, match="cannot write /dev/full.*No space left on device"):
+        with atomic_writer("/dev/full") as file:
+            file.write(b"x")
+    with atomic_writer("/dev/null", "w") as file:
+        file.write("x")
+    assert os.path.exists("/dev/null") and os.path.exists("/dev/full")
+
+
+def test_links_and_permissions_stay(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "real").chmod(0o640)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with atomic_writer(tmp_path / "link", "w") as file:
+        file.write("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+    assert (tmp_path / "real").stat().st_mode & 0o777 == 0o640
+
+
+def test_missing_parents_are_created(tmp_path):
+    with atomic_writer(tmp_path / "x" / "y" / "a", "w") as file:
+        file.write("new")
+    assert (tmp_path / "x" / "y" / "a").read_text() == "new"
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "closed").mkdir(mode=0o500)
+    for path, error, said in [
+        (tmp_path, IsADirectoryError, f"cannot write {tmp_path}: it is a directory"),
+        (tmp_path / "file" / "a", OSError, f"cannot write {tmp_path}/file/a: "),
+    ]:
+        with pytest.raises(error, match=said):
+            with atomic_writer(path):
+                pass
+    tmp_path.chmod(0o755)
+    with as_ordinary_user(), pytest.raises(PermissionError, match=f"cannot write {tmp_path}/closed/a: "):
+        with atomic_writer(tmp_path / "closed" / "a"):
+            pass
+
+
+def test_mode_is_checked(tmp_path):
+    with pytest.raises(ValueError, match="mode"):
+        with atomic_writer(tmp_path / "a", "r+"):
+            pass
+
+
+def test_files_that_cannot_be_opened(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"there is no file {tmp_path}/a"):
+        open_binary(tmp_path / "a")
+    with pytest.raises(IsADirectoryError, match=f"{tmp_path} is a directory"):
+        open_binary(tmp_path)
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "secret").chmod(0)
+    with as_ordinary_user(), pytest.raises(PermissionError, match=f"no permission to read .*{tmp_path}/secret"):
+        open_binary(tmp_path / "secret")
+
+
+REMOTE = """
+from tf_bert.data.text import expand_input_files, read_lines, total_size
+from tf_bert.files import atomic_writer, is_remote
+import sys
+path = "ram://folder/a.txt"
+assert is_remote(path) and "tensorflow" not in sys.modules
+with atomic_writer(path, "w") as file:
+    file.write("one\\r\\ntwo\\n" * 100_000)
+import tensorflow as tf
+assert tf.io.gfile.listdir("ram://folder") == ["a.txt"], tf.io.gfile.listdir("ram://folder")
+try:
+    with atomic_writer(path, "w") as file:
+        file.write("half")
+        raise RuntimeError
+except RuntimeError:
+    pass
+assert tf.io.gfile.listdir("ram://folder") == ["a.txt"]
+assert expand_input_files("ram://folder/*.txt") == [path]
+assert total_size([path]) == 900_000
+assert list(read_lines(path)) == ["one", "two"] * 100_000
+with atomic_writer("ram://folder/bad.txt") as file:
+    file.write(b"one\\r\\n\\xff")
+for call, error, said in [
+    (lambda: list(read_lines("ram://folder/bad.txt")), ValueError, "byte offset 5"),
+    (lambda: list(read_lines("ram://folder/none.txt")), FileNotFoundError, "there is no file ram://folder/none.txt"),
+    (lambda: expand_input_files("ram://folder/*.csv"), FileNotFoundError, "'ram://folder/*.csv' matches no file"),
+    (lambda: list(read_lines("nosuch://a")), OSError, "nosuch://a"),
+]:
+    try:
+        call()
+    except error as caught:
+        assert said in str(caught), caught
+    else:
+        raise AssertionError(said)
+"""
+
+
+def test_other_file_systems_go_through_gfile():
+    done = subprocess.run([sys.executable, "-c", REMOTE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_is_remote():
+    assert is_remote("gs://bucket/a") and not is_remote("a:b/c") and not is_remote("/a")

@@ -1,0 +1,139 @@
+"""The one reader of text files: which files a flag names, and what their lines are.
+
+The facts are the original's (``tf.gfile.GFile.readline``): a line ends only at ``\\n``, never at U+2028 or a lone
+carriage return; ``\\r`` bytes are dropped wherever they stand; the bytes must be UTF-8. Beyond the original, a byte
+order mark at the start of a file is dropped, gzip files are read as text, and an error says where the fault is.
+"""
+
+import glob
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+
+from tf_bert.files import file_size, is_remote, open_binary
+from tf_bert.progress import Progress
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP_MAGIC = b"\x1f\x8b"  # never the start of UTF-8 text
+_PROGRESS_BYTES = 1 << 18
+
+
+def expand_input_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    """Expands a comma-separated list of file names and globs, as the original's ``--input_file``.
+
+    Files come in the order of the patterns and sorted within each; what two patterns match is listed twice, as in the
+    original. A name that exists is taken as it is, even with ``*`` or ``[`` in it. Unlike in the original, a pattern
+    that matches nothing is an error, also beside others that do match: half a corpus is not what was asked for.
+
+    Args:
+        patterns: such as ``"a.txt,shards/*.txt,gs://bucket/b.txt"``, or a list of such strings.
+
+    Returns:
+        At least one path; directories are refused.
+
+    Raises:
+        ValueError: no pattern was given.
+        FileNotFoundError: a pattern matches nothing.
+        IsADirectoryError: a pattern names or matches a directory.
+
+    Example:
+        >>> import os, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("b.txt", "a.txt"):
+        ...         open(os.path.join(folder, name), "w").close()
+        ...     [os.path.basename(path) for path in expand_input_files(os.path.join(folder, "*.txt"))]
+        ['a.txt', 'b.txt']
+    """
+    if isinstance(patterns, (str, os.PathLike)):
+        patterns = [patterns]
+    wanted = [part.strip() for pattern in patterns for part in os.fspath(pattern).split(",")]
+    wanted = [pattern for pattern in wanted if pattern]
+    if not wanted:
+        raise ValueError("no input file was given; name files or globs, separated by commas")
+    return [path for pattern in wanted for path in _matches(pattern)]
+
+
+def _matches(pattern: str) -> list[str]:
+    if is_remote(pattern):
+        import tensorflow as tf
+
+        paths = sorted(tf.io.gfile.glob(pattern))
+    elif os.path.exists(pattern):
+        paths = [pattern]
+    else:
+        paths = sorted(glob.glob(os.path.expanduser(pattern)))
+    if not paths:
+        kind = "matches no file" if glob.has_magic(pattern) else "does not exist"
+        where = "" if os.path.isabs(pattern) or is_remote(pattern) else f" (looked in {os.getcwd()})"
+        raise FileNotFoundError(f"input file {pattern!r} {kind}{where}")
+    for path in paths:
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"input {path} is a directory; name the files in it, as in {path.rstrip('/')}/*")
+    return paths
+
+
+def total_size(paths: Sequence[str]) -> int:
+    """The bytes of all files on disk, for a progress bar over `read_lines`."""
+    return sum(file_size(path) for path in paths)
+
+
+def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Iterator[str]:
+    """Yields the lines of a UTF-8 text file, one at a time.
+
+    Lines end only at ``\\n``; it and every ``\\r`` are removed, other blanks stay. U+2028, form feeds and NUL
+    characters are ordinary characters here. A byte order mark at the start of the file is dropped (the original keeps
+    it, and its tokenizer deletes it). Gzip files, recognised by their first bytes, are decompressed.
+
+    Args:
+        path: a local path, or one with a scheme that ``tf.io.gfile`` knows.
+        progress: is told of the bytes read from the disk.
+
+    Raises:
+        ValueError: the file is not UTF-8 (says at which byte offset) or is a damaged gzip file.
+        FileNotFoundError, IsADirectoryError, PermissionError, OSError: the file cannot be opened.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write("One\\r\\ntwo\\u2028still two\\n".encode())
+        ...     file.flush()
+        ...     list(read_lines(file.name))
+        ['One', 'two\\u2028still two']
+    """
+    path = os.fspath(path)
+    with open_binary(path) as raw:
+        compressed = raw.peek(2)[:2] == _GZIP_MAGIC
+        stream = gzip.GzipFile(fileobj=raw) if compressed else raw
+        offset = reported = unreported = 0
+        try:
+            for line in stream:
+                start, offset = offset, offset + len(line)
+                unreported += len(line)
+                if progress is not None and unreported >= _PROGRESS_BYTES:
+                    position, unreported = raw.tell(), 0
+                    progress.update(position - reported)
+                    reported = position
+                if start == 0 and line.startswith(_BYTE_ORDER_MARK):
+                    line, start = line[3:], 3
+                kept = line.replace(b"\r", b"")
+                try:
+                    text = kept.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise ValueError(_not_utf8(path, line, start, error, compressed)) from None
+                yield text[:-1] if text.endswith("\n") else text
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: damaged gzip file: {error}") from None
+        if progress is not None:
+            progress.update(raw.tell() - reported)
+
+
+def _not_utf8(path: str, line: bytes, start: int, error: UnicodeDecodeError, compressed: bool) -> str:
+    """Says which byte is wrong; the offset counts the carriage returns that were dropped before decoding."""
+    position = [place for place, byte in enumerate(line) if byte != ord("\r")][error.start]
+    where = start + position
+    of = " of the decompressed text" if compressed else ""
+    message = f"{path}: not valid UTF-8 at byte offset {where}{of} (byte 0x{line[position]:02x}, {error.reason})"
+    if start == 0 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return message + f"; it looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8 {path}"
+    return message + "; convert the file to UTF-8 first, as with iconv -f LATIN1 -t UTF-8"

@@ -1,0 +1,243 @@
+"""Files of all commands: opened with clear errors, written whole or not at all, remote ones through ``tf.io.gfile``.
+
+A path with a scheme (``gs://bucket/name``) goes through ``tf.io.gfile``; TensorFlow is imported only then.
+"""
+
+import contextlib
+import io
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from typing import IO
+
+BUFFER_BYTES = 1 << 18
+
+
+def is_remote(path: str | os.PathLike) -> bool:
+    """Whether a path has a scheme, such as ``gs://``.
+
+    Example:
+        >>> is_remote("gs://bucket/corpus.txt"), is_remote("corpus.txt")
+        (True, False)
+    """
+    return "://" in os.fspath(path)
+
+
+def file_size(path: str | os.PathLike) -> int:
+    """The size of a file in bytes."""
+    if is_remote(path):
+        with _tensorflow_errors_as_os_errors(path):
+            return _gfile().stat(os.fspath(path)).length
+    return os.stat(path).st_size
+
+
+def open_binary(path: str | os.PathLike) -> io.BufferedReader:
+    """Opens a file to read bytes.
+
+    Args:
+        path: a local path, or one with a scheme that ``tf.io.gfile`` knows.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, PermissionError, OSError: one line that names the path.
+    """
+    path = os.fspath(path)
+    if is_remote(path):
+        return io.BufferedReader(_RemoteFile(path, "rb"), BUFFER_BYTES)
+    try:
+        return open(path, "rb", BUFFER_BYTES)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(f"{path} is a directory; name the files in it, as in {path.rstrip('/')}/*") from None
+    except PermissionError:
+        raise PermissionError(f"no permission to read {path}") from None
+    except OSError as error:
+        raise _named(error, f"cannot read {path}") from None
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
+    """Writes a file that appears under its name only when it is complete.
+
+    The bytes go to a hidden temporary file in the same folder, which is flushed to the disk and renamed when the block
+    ends. When the block raises, or the disk is full, the temporary file is removed and what was at ``path`` stays.
+    A missing parent directory is created: a long run must not die at its end for want of a folder. A symbolic link
+    keeps pointing where it points, and an existing file keeps its permissions. What is not a regular file
+    (``/dev/stdout``, a pipe) is written directly.
+
+    Args:
+        path: a local path, or one with a scheme that ``tf.io.gfile`` knows.
+        mode: ``"wb"`` for bytes or ``"w"`` for text (UTF-8, lines end as written).
+
+    Yields:
+        The open file.
+
+    Raises:
+        IsADirectoryError, PermissionError, OSError: one line that names the path.
+
+    Example:
+        >>> import os, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with atomic_writer(os.path.join(folder, "new", "a.txt"), "w") as file:
+        ...         _ = file.write("whole")
+        ...     os.listdir(os.path.join(folder, "new"))
+        ['a.txt']
+    """
+    if mode not in ("w", "wb"):
+        raise ValueError(f"mode must be 'w' or 'wb', not {mode!r}")
+    path = os.fspath(path)
+    if is_remote(path):
+        temporary, raw = _open_remote_temporary(path)
+    else:
+        temporary, raw = _open_local_temporary(path)
+    file = io.BufferedWriter(raw, BUFFER_BYTES)
+    if mode == "w":
+        file = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    try:
+        yield file
+        file.flush()
+        raw.sync()
+        file.close()
+        if temporary:
+            _rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            file.close()
+        if temporary:
+            with contextlib.suppress(OSError):
+                _remove(temporary)
+        raise
+
+
+def _open_local_temporary(path: str) -> tuple[str | None, "_LocalFile"]:
+    """Returns the temporary path, or None where ``path`` is to be written directly, and the open raw file."""
+    target = os.path.realpath(path)
+    if os.path.isdir(target) or path.endswith(os.sep):
+        raise IsADirectoryError(f"cannot write {path}: it is a directory; name a file in it")
+    try:
+        if os.path.exists(target) and not stat.S_ISREG(os.stat(target).st_mode):
+            return None, _LocalFile(path, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        temporary = _temporary_name(target)
+        raw = _LocalFile(temporary, path)
+        if os.path.exists(target):
+            shutil.copymode(target, temporary)
+        return temporary, raw
+    except OSError as error:
+        raise _named(error, f"cannot write {path}") from None
+
+
+def _open_remote_temporary(path: str) -> tuple[str, "_RemoteFile"]:
+    with _tensorflow_errors_as_os_errors(path):
+        _gfile().makedirs(path.rsplit("/", 1)[0])
+    temporary = _temporary_name(path)
+    return temporary, _RemoteFile(temporary, "wb")
+
+
+def _temporary_name(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+def _rename(temporary: str, path: str) -> None:
+    if is_remote(path):
+        with _tensorflow_errors_as_os_errors(path):
+            _gfile().rename(temporary, path, overwrite=True)
+    else:
+        os.replace(temporary, os.path.realpath(path))
+
+
+def _remove(path: str) -> None:
+    if is_remote(path):
+        with _tensorflow_errors_as_os_errors(path):
+            _gfile().remove(path)
+    else:
+        os.remove(path)
+
+
+class _LocalFile(io.FileIO):
+    """A file being written, whose errors name the file that the user asked for."""
+
+    def __init__(self, path: str, shown: str):
+        super().__init__(path, "w")
+        self._shown = shown
+
+    def write(self, data) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise _named(error, f"cannot write {self._shown}; what was there is unchanged") from None
+
+    def sync(self) -> None:
+        if stat.S_ISREG(os.fstat(self.fileno()).st_mode):
+            try:
+                os.fsync(self.fileno())
+            except OSError as error:
+                raise _named(error, f"cannot write {self._shown}; what was there is unchanged") from None
+
+
+class _RemoteFile(io.RawIOBase):
+    """A ``tf.io.gfile.GFile`` as a raw file of Python's, so that buffering, lines and offsets are Python's."""
+
+    def __init__(self, path: str, mode: str):
+        self._path, self._mode = path, mode
+        with _tensorflow_errors_as_os_errors(path):
+            self._file = _gfile().GFile(path, mode)
+            if mode == "rb":
+                self._file.size()  # GFile opens on first use: a missing file is to be reported here
+
+    def readable(self) -> bool:
+        return self._mode == "rb"
+
+    def writable(self) -> bool:
+        return self._mode == "wb"
+
+    def readinto(self, buffer) -> int:
+        with _tensorflow_errors_as_os_errors(self._path):
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def write(self, data) -> int:
+        with _tensorflow_errors_as_os_errors(self._path):
+            self._file.write(bytes(data))
+        return len(data)
+
+    def sync(self) -> None:
+        with _tensorflow_errors_as_os_errors(self._path):
+            self._file.flush()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with _tensorflow_errors_as_os_errors(self._path):
+                self._file.close()
+
+
+def _gfile():
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+@contextlib.contextmanager
+def _tensorflow_errors_as_os_errors(path: str | os.PathLike) -> Iterator[None]:
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(f"there is no file {path} ({error.message})") from None
+    except tf.errors.OpError as error:
+        raise OSError(f"{path}: {error.message}") from None
+
+
+def _named(error: OSError, message: str) -> OSError:
+    """The same error, with one line that says which file was meant."""
+    named = type(error)(f"{message}: {error.strerror or error}")
+    named.errno = error.errno
+    return named
