@@ -9,7 +9,7 @@ A TFRecord file is a sequence of frames::
 
 Here the data is always a serialized ``tf.train.Example`` (``tensorflow/core/example/example.proto``): a map from
 feature names to a list of integers, of floats or of byte strings. Features are written in the order of their names,
-which makes the bytes those of the official library's deterministic serialization.
+as the official library's deterministic serialization does.
 
 Example:
     >>> import os, tempfile
@@ -175,7 +175,7 @@ def example_from_entries(entries: Sequence[bytes]) -> bytes:
 
 
 def encode_example(features: Mapping[str, Sequence]) -> bytes:
-    """Serializes a ``tf.train.Example``, as ``SerializePartialToString(deterministic=True)`` of the official library.
+    """Serializes a ``tf.train.Example``, its features in the order of their names.
 
     Args:
         features: feature name -> its values, a list or an array of one dimension: all ``int`` (stored as int64),
