@@ -1,0 +1,299 @@
+"""Google's checkpoints: TensorFlow 1's V2 format, as the original's ``tf.train.Saver`` reads and writes it.
+
+A checkpoint is a prefix (``uncased_L-12_H-768_A-12/bert_model.ckpt``) of files ``PREFIX.index`` and
+``PREFIX.data-00000-of-00001``; a ``PREFIX.meta`` is never needed. Variables are read one at a time, so that a large
+model needs little more memory than its own.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_bert.checkpoints import loading, names
+
+_FILE_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_STATE_FILE = "checkpoint"
+
+
+def normalize_checkpoint_path(path: str | os.PathLike) -> str:
+    """Finds the prefix of a checkpoint.
+
+    Args:
+        path: a prefix, one of its files (``.index``, ``.meta``, ``.data-00000-of-00001``), or a directory: one with a
+            ``checkpoint`` file stands for its latest, one with a single ``.index`` for that, a SavedModel for its
+            ``variables/variables``.
+
+    Returns:
+        The prefix; its index and every data file are there.
+
+    Raises:
+        ValueError: the path is empty, or a directory holds several checkpoints.
+        FileNotFoundError: nothing is there, or an index without its data.
+    """
+    path = os.fspath(path)
+    if not path.strip():
+        raise ValueError("the path of the checkpoint is empty; give its prefix, such as MODEL/bert_model.ckpt")
+    if tf.io.gfile.isdir(path):
+        prefix = _prefix_in_directory(path)
+    else:
+        prefix = _FILE_SUFFIX.sub("", path)
+    if not tf.io.gfile.exists(prefix + ".index"):
+        there = _prefixes(os.path.dirname(prefix))
+        hint = f"; in that folder: {', '.join(there)}" if there else ""
+        raise FileNotFoundError(f"no checkpoint {prefix} (there is no {prefix}.index){hint}")
+    _data_files(prefix)
+    return prefix
+
+
+def _prefix_in_directory(directory: str) -> str:
+    latest = latest_checkpoint(directory)
+    if latest:
+        return latest
+    for folder in (directory, os.path.join(directory, "variables")):
+        there = _prefixes(folder)
+        if len(there) == 1:
+            return os.path.join(folder, there[0])
+        if there:
+            raise ValueError(f"{folder} holds several checkpoints, name one of them: {', '.join(there)}")
+    raise FileNotFoundError(f"no checkpoint in {directory}: no .index file there")
+
+
+def _prefixes(directory: str) -> list[str]:
+    """The names of the checkpoints in a directory."""
+    directory = directory or "."
+    if not tf.io.gfile.isdir(directory):
+        return []
+    return sorted(name.removesuffix(".index") for name in tf.io.gfile.listdir(directory) if name.endswith(".index"))
+
+
+def _data_files(prefix: str) -> list[str]:
+    """The data files of a checkpoint, all of them."""
+    directory, start = os.path.split(prefix)
+    pattern = re.compile(re.escape(start) + r"\.data-\d{5}-of-(\d{5})$")
+    found = {name: match for name in tf.io.gfile.listdir(directory or ".") if (match := pattern.match(name))}
+    shards = {int(match[1]) for match in found.values()}
+    if not found or len(found) not in shards:
+        raise FileNotFoundError(
+            f"the checkpoint {prefix} has an index but not all its data: "
+            f"found {len(found)} files {start}.data-*, expected {max(shards, default=1)}"
+        )
+    return [os.path.join(directory, name) for name in sorted(found)]
+
+
+class GoogleReader:
+    """Reads the variables of a checkpoint one by one.
+
+    Args:
+        path: as `normalize_checkpoint_path` takes it.
+
+    Attributes:
+        prefix: the prefix found.
+        shapes: name -> shape of everything in the checkpoint, optimizer slots and ``global_step`` included.
+        dtypes: name -> dtype.
+
+    Raises:
+        ValueError: the index is damaged, or the data file is shorter than the index says.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.prefix = normalize_checkpoint_path(path)
+        self.where = self.prefix
+        try:
+            self._reader = tf.train.load_checkpoint(self.prefix)
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise ValueError(f"{self.prefix}.index is damaged: {error}") from None
+        dtypes = self._reader.get_variable_to_dtype_map()
+        strings = [name for name, dtype in dtypes.items() if dtype == tf.string]
+        self.dtypes = {name: dtype.as_numpy_dtype for name, dtype in dtypes.items() if name not in strings}
+        shapes = self._reader.get_variable_to_shape_map()
+        self.shapes = {name: tuple(shapes[name]) for name in sorted(self.dtypes)}
+        if not strings:
+            self._check_size()
+
+    def _check_size(self) -> None:
+        expected = sum(self.sizes())
+        found = sum(tf.io.gfile.stat(file).length for file in _data_files(self.prefix))
+        if found < expected:
+            raise ValueError(
+                f"the data of {self.prefix} is truncated: the index lists {expected:,} bytes, "
+                f"the files have {found:,}; copy or download it again"
+            )
+
+    def sizes(self) -> tuple[int, int]:
+        """The bytes of the weights, and of the optimizer's slots and step."""
+        weights = slots = 0
+        for name, shape in self.shapes.items():
+            size = int(np.prod(shape)) * np.dtype(self.dtypes[name]).itemsize
+            if names.is_optimizer_variable(name):
+                slots += size
+            else:
+                weights += size
+        return weights, slots
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads one variable.
+
+        Raises:
+            ValueError: its bytes do not have the checksum that the index says.
+        """
+        try:
+            return np.asarray(self._reader.get_tensor(name))
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise ValueError(f"{name} in {self.prefix} is damaged: {error}") from None
+
+
+def load_checkpoint(
+    model: keras.Model,
+    path: str | os.PathLike,
+    strict: bool = True,
+    optimizer: keras.optimizers.Optimizer | None = None,
+) -> loading.LoadReport:
+    """Loads the variables that a model and a checkpoint have in common.
+
+    Args:
+        model: a model whose variables have the names of the table in `tf_bert.checkpoints.names`.
+        path: as `normalize_checkpoint_path` takes it.
+        strict: whether a variable under ``bert/`` without a value is an error. A head without one is only reported.
+        optimizer: where to go on from a training checkpoint: gets the moments and the step. Without it the checkpoint
+            gives weights only, and training starts at step 0, whatever step the checkpoint was written at.
+
+    Returns:
+        What was loaded, missing, unused and reshaped.
+
+    Raises:
+        ValueError: a shape clashes or, with ``strict``, something of the encoder is missing; nothing was changed.
+    """
+    reader = GoogleReader(path)
+    report = loading.load_weights(model, reader, strict)
+    if optimizer is not None:
+        _load_optimizer(model, optimizer, reader)
+    return report
+
+
+def save_checkpoint(
+    model: keras.Model,
+    prefix: str | os.PathLike,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    global_step: int | None = None,
+    keep: int | None = None,
+) -> str:
+    """Writes a checkpoint that the original's ``tf.train.Saver`` reads.
+
+    Args:
+        model: its weights are written under the names of the table in `tf_bert.checkpoints.names`.
+        prefix: where, such as ``OUT/model.ckpt-1000``.
+        optimizer: writes its moments as ``NAME/adam_m`` and ``NAME/adam_v``: three times the size.
+        global_step: writes ``global_step``; the optimizer's own count where that is given and this is not.
+        keep: where given, notes the checkpoint in the folder's ``checkpoint`` file and removes all but the newest
+            ``keep`` that are noted there.
+
+    Returns:
+        The prefix.
+    """
+    tensors = dict(names.model_variables(model))
+    if optimizer is not None:
+        tensors.update(_optimizer_slots(model, optimizer))
+        if global_step is None:
+            global_step = int(keras.ops.convert_to_numpy(optimizer.iterations))
+    if global_step is not None:
+        tensors["global_step"] = np.int64(global_step)
+    prefix = write_tensors(prefix, tensors)
+    if keep is not None:
+        _note_checkpoint(prefix, keep)
+    return prefix
+
+
+def _optimizer_slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """The moments of an Adam optimizer under the names of the original: ``NAME/adam_m``, ``NAME/adam_v``."""
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    slots = {}
+    by_id = {id(variable): name for name, variable in names.model_variables(model).items()}
+    for variable, m, v in zip(optimizer._trainable_variables, optimizer._momentums, optimizer._velocities, strict=True):
+        slots[by_id[id(variable)] + "/adam_m"] = m
+        slots[by_id[id(variable)] + "/adam_v"] = v
+    return slots
+
+
+def _load_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer, reader: GoogleReader) -> None:
+    """Sets the moments and the step. What was never trained (the pooler under SQuAD) has no moments: they stay zero."""
+    if "global_step" not in reader.shapes:
+        raise ValueError(f"{reader.prefix} is no training checkpoint (it has no global_step): nothing to go on from")
+    for name, slot in _optimizer_slots(model, optimizer).items():
+        if name in reader.shapes:
+            slot.assign(reader.read(name))
+    optimizer.iterations.assign(reader.read("global_step"))
+
+
+def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> str:
+    """Writes named arrays or variables as a checkpoint: under another name first, then the data and last the index."""
+    prefix = os.fspath(prefix)
+    directory, name = os.path.split(prefix)
+    if not name:
+        raise ValueError(f"{prefix!r} names a folder; a checkpoint needs a prefix, such as {prefix}bert_model.ckpt")
+    if directory:
+        tf.io.gfile.makedirs(directory)
+    temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
+    order = sorted(tensors)
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=temporary,
+            tensor_names=order,
+            shape_and_slices=[""] * len(order),
+            tensors=[tf.convert_to_tensor(tensors[name]) for name in order],
+        )
+        for suffix in (".data-00000-of-00001", ".index"):
+            tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
+    except tf.errors.OpError as error:
+        raise OSError(f"cannot write the checkpoint {prefix}: {error.message}") from None
+    finally:
+        _remove(temporary)
+    return prefix
+
+
+def latest_checkpoint(directory: str | os.PathLike) -> str | None:
+    """The newest checkpoint of a training folder, as its ``checkpoint`` file says; None where there is none."""
+    kept = _noted_checkpoints(os.fspath(directory))
+    return kept[-1] if kept else None
+
+
+def _noted_checkpoints(directory: str) -> list[str]:
+    """The checkpoints in the folder's ``checkpoint`` file that exist, oldest first; the folder may have been moved."""
+    file = os.path.join(directory, _STATE_FILE)
+    if not tf.io.gfile.exists(file):
+        return []
+    with tf.io.gfile.GFile(file) as state:
+        lines = [line.split(":", 1) for line in state.read().splitlines() if ":" in line]
+    noted = {"model_checkpoint_path": [], "all_model_checkpoint_paths": []}
+    for key, value in lines:
+        noted.setdefault(key.strip(), []).append(os.path.basename(value.strip().strip('"')))
+    latest = noted["model_checkpoint_path"][-1:]
+    order = [name for name in noted["all_model_checkpoint_paths"] if name not in latest] + latest
+    return [
+        os.path.join(directory, name) for name in order if tf.io.gfile.exists(os.path.join(directory, name + ".index"))
+    ]
+
+
+def _note_checkpoint(prefix: str, keep: int) -> None:
+    directory = os.path.dirname(prefix)
+    order = [noted for noted in _noted_checkpoints(directory) if noted != prefix] + [prefix]
+    old, kept = order[:-keep], order[-keep:]
+    lines = [f'model_checkpoint_path: "{os.path.basename(prefix)}"']
+    lines += [f'all_model_checkpoint_paths: "{os.path.basename(noted)}"' for noted in kept]
+    temporary = os.path.join(directory, f".{_STATE_FILE}.{os.getpid()}.tmp")
+    with tf.io.gfile.GFile(temporary, "w") as state:
+        state.write("\n".join(lines) + "\n")
+    tf.io.gfile.rename(temporary, os.path.join(directory, _STATE_FILE), overwrite=True)
+    for noted in old:
+        _remove(noted)
+
+
+def _remove(prefix: str) -> None:
+    """Removes the files of a checkpoint, the index first, so that what is left is never taken for a whole one."""
+    for suffix in (".index", ".data-00000-of-00001", ".meta"):
+        if tf.io.gfile.exists(prefix + suffix):
+            tf.io.gfile.remove(prefix + suffix)

@@ -1,0 +1,110 @@
+"""Loading of named variables into a model, whatever they come from: all is compared before anything changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import keras
+import numpy as np
+
+from tf_bert.checkpoints import names
+
+
+class Reader(Protocol):
+    """What is read variable by variable, under Google's names.
+
+    Attributes:
+        where: the file or folder, for messages.
+        shapes: name -> shape.
+    """
+
+    where: str
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads one variable."""
+
+
+@dataclass
+class LoadReport:
+    """What became of the variables of a model and a checkpoint, by Google's names.
+
+    Attributes:
+        loaded: variables that have the checkpoint's values now.
+        missing: variables of the model that the checkpoint does not hold: they keep the values they had.
+        unused: variables of the checkpoint that the model has no place for; optimizer state is not listed.
+        reshaped: name -> (shape in the checkpoint, shape in the model), where axes of size 1 differed.
+    """
+
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    reshaped: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.loaded)} variables loaded"]
+        if self.missing:
+            parts.append(f"{len(self.missing)} not in the checkpoint, fresh: {_some(self.missing)}")
+        if self.unused:
+            parts.append(f"{len(self.unused)} in the checkpoint not used: {_some(self.unused)}")
+        if self.reshaped:
+            parts.append(f"{len(self.reshaped)} reshaped: {_some(list(self.reshaped))}")
+        return "; ".join(parts)
+
+
+def load_weights(model: keras.Model, reader: Reader, strict: bool = True) -> LoadReport:
+    """Assigns a reader's variables to the variables of the same name.
+
+    Args:
+        model: a built model.
+        reader: where the values come from.
+        strict: whether a variable under ``bert/`` without a value is an error. A head without one is only reported.
+
+    Returns:
+        What was loaded, missing, unused and reshaped.
+
+    Raises:
+        ValueError: a shape clashes or, with ``strict``, something of the encoder is missing; nothing was changed.
+    """
+    variables = names.model_variables(model)
+    report, clashes = LoadReport(), []
+    for name, variable in variables.items():
+        found, expected = reader.shapes.get(name), tuple(variable.shape)
+        if found is None:
+            report.missing.append(name)
+        elif found == expected:
+            report.loaded.append(name)
+        elif _squeezed(found) == _squeezed(expected):
+            report.loaded.append(name)
+            report.reshaped[name] = (found, expected)
+        else:
+            clashes.append(f"{name} is {found} there and {expected} in the model")
+    report.unused = [name for name in reader.shapes if name not in variables and not names.is_optimizer_variable(name)]
+
+    if clashes:
+        raise ValueError(f"{reader.where} does not fit the model: {_some(clashes)}; is it of another configuration?")
+    encoder = [name for name in report.missing if names.is_encoder(name)]
+    if strict and encoder:
+        raise ValueError(
+            f"{reader.where} has no value for {len(encoder)} variables of the encoder: {_some(encoder)} "
+            f"(it has others that the model does not know: {_some(report.unused) or 'none'}); "
+            "strict=False would leave them as they are"
+        )
+    if not report.loaded:
+        raise ValueError(
+            f"{reader.where} holds no variable of this model; it holds {_some(report.unused) or 'nothing'}"
+        )
+    for name in report.loaded:
+        value = reader.read(name)
+        variables[name].assign(value.reshape(variables[name].shape).astype(variables[name].dtype, copy=False))
+    return report
+
+
+def _squeezed(shape: tuple[int, ...]) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _some(items: list[str], most: int = 4) -> str:
+    """The first few of a list, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
