@@ -1,1 +1,31 @@
-"""Tokenizers: plain Python with the original's behaviour to the character, and the same result inside the graph."""
+"""Tokenizers: plain Python with the original's behaviour to the character, and the same result inside the graph.
+
+The names of the original's ``tokenization.py`` are here; ``from tf_bert import tokenization`` stands in for it.
+"""
+
+from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, printable_text, whitespace_tokenize
+from tf_bert.tokenization.full import FullTokenizer
+from tf_bert.tokenization.vocabulary import (
+    convert_by_vocab,
+    convert_ids_to_tokens,
+    convert_tokens_to_ids,
+    load_vocab,
+    save_vocab,
+    validate_case_matches_checkpoint,
+)
+from tf_bert.tokenization.wordpiece import WordpieceTokenizer
+
+__all__ = [
+    "BasicTokenizer",
+    "FullTokenizer",
+    "WordpieceTokenizer",
+    "convert_by_vocab",
+    "convert_ids_to_tokens",
+    "convert_to_unicode",
+    "convert_tokens_to_ids",
+    "load_vocab",
+    "printable_text",
+    "save_vocab",
+    "validate_case_matches_checkpoint",
+    "whitespace_tokenize",
+]

@@ -1,0 +1,183 @@
+"""Text to words: the original's cleaning, lower-casing and splitting (``BasicTokenizer``), to the character.
+
+What the original decides for each character is decided once for each code point here and kept in translation tables.
+Everything after the first split at blanks is a function of one blank-free word, so that a caller may remember words.
+All of it follows the Unicode tables of the running Python, as the original does.
+"""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable
+
+CHINESE_RANGES = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+# Control characters at which str.split() would split; the original deletes them, so that their neighbours join.
+_CONTROLS_THAT_SPLIT = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")
+
+
+def convert_to_unicode(text: str | bytes) -> str:
+    """Returns text as ``str``; bytes are read as UTF-8 and what is not UTF-8 in them is left out, as in the original.
+
+    Raises:
+        ValueError: text is neither ``str`` nor ``bytes``.
+
+    Example:
+        >>> convert_to_unicode(b"caf\\xc3\\xa9 \\xff x")
+        'café  x'
+    """
+    if isinstance(text, str):
+        return text
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "ignore")
+    raise ValueError(f"text must be str or bytes, not {type(text).__name__}: {text!r:.80}")
+
+
+def printable_text(text: str | bytes) -> str:
+    """Returns text in a form that ``print`` takes: the original's name for what `convert_to_unicode` does in Python 3."""
+    return convert_to_unicode(text)
+
+
+def whitespace_tokenize(text: str) -> list[str]:
+    """Splits at blanks as ``str.split`` does, U+2028 and control characters such as U+001C included.
+
+    Example:
+        >>> whitespace_tokenize(" two\\twords ")
+        ['two', 'words']
+    """
+    return text.split()
+
+
+def is_whitespace(char: str) -> bool:
+    """Whether the original turns the character into a space: tab, line feed, carriage return and category Zs."""
+    return char in " \t\n\r" or unicodedata.category(char) == "Zs"
+
+
+def is_control(char: str) -> bool:
+    """Whether the original deletes the character as a control character: categories Cc and Cf, but not Cs, Co, Cn."""
+    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_punctuation(char: str) -> bool:
+    """Whether the character is a word of its own: categories P*, and ASCII that is no letter, digit, blank or control."""
+    code = ord(char)
+    if 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126:
+        return True
+    return unicodedata.category(char).startswith("P")
+
+
+def is_chinese_char(code: int) -> bool:
+    """Whether a code point is in the original's CJK blocks; kana, Hangul and extensions from F on are not."""
+    return any(first <= code <= last for first, last in CHINESE_RANGES)
+
+
+class _Table(dict):
+    """A table for ``str.translate`` that asks for each code point once."""
+
+    def __init__(self, translate: Callable[[int], int | str | None]):
+        super().__init__()
+        self._translate = translate
+
+    def __missing__(self, code: int) -> int | str | None:
+        self[code] = self._translate(code)
+        return self[code]
+
+    def __reduce__(self):
+        raise TypeError("translation tables are shared by all tokenizers of a process and not pickled")
+
+
+@functools.cache
+def _cleaning_table(tokenize_chinese_chars: bool) -> _Table:
+    """Deletes what the original deletes, puts spaces around Chinese characters, makes every blank a space."""
+
+    def translate(code: int) -> int | str | None:
+        char = chr(code)
+        if code in (0, 0xFFFD) or is_control(char):
+            return None
+        if is_whitespace(char):
+            return " "
+        if tokenize_chinese_chars and is_chinese_char(code):
+            return f" {char} "
+        return code
+
+    return _Table(translate)
+
+
+@functools.cache
+def _splitting_table(strip_accents: bool) -> _Table:
+    """Puts spaces around punctuation, and deletes accents (category Mn)."""
+
+    def translate(code: int) -> int | str | None:
+        char = chr(code)
+        if strip_accents and unicodedata.category(char) == "Mn":
+            return None
+        return f" {char} " if is_punctuation(char) else code
+
+    return _Table(translate)
+
+
+def split_at_blanks(text: str) -> list[str]:
+    """Splits text at every character that ends a word in the original, and at no other."""
+    return _CONTROLS_THAT_SPLIT.sub("", text).split()
+
+
+class BasicTokenizer:
+    """Splits text at blanks, punctuation and around Chinese characters; lower-cases and strips accents.
+
+    The steps and their order are the original's: delete U+0000, U+FFFD and categories Cc and Cf without leaving a
+    space; every blank becomes a space; spaces around Chinese characters; split; for each word ``str.lower`` (with its
+    final sigma), canonical decomposition (NFD, not recomposed) and deletion of category Mn; split at punctuation.
+
+    Args:
+        do_lower_case: whether to lower-case.
+        strip_accents: whether to decompose and drop accents (category Mn). None, the original's way, does so when
+            lower-casing. False keeps Hangul syllables, kana and Indic signs whole in a lower-casing model.
+        tokenize_chinese_chars: whether each Chinese character is a word; the original always says so.
+
+    Source: ``BasicTokenizer`` of google-research/bert, ``tokenization.py``.
+
+    Example:
+        >>> BasicTokenizer().tokenize("Crème brûlée, 世界!")
+        ['creme', 'brulee', ',', '世', '界', '!']
+        >>> BasicTokenizer(strip_accents=False).tokenize("Crème BRÛLÉE")
+        ['crème', 'brûlée']
+    """
+
+    def __init__(
+        self, do_lower_case: bool = True, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
+    ):
+        self.do_lower_case = bool(do_lower_case)
+        self.strip_accents = self.do_lower_case if strip_accents is None else bool(strip_accents)
+        self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Returns the words and punctuation marks of a text.
+
+        Raises:
+            ValueError: text is neither ``str`` nor ``bytes``.
+        """
+        words = split_at_blanks(convert_to_unicode(text))
+        return [token for word in words for token in self.split_word(word)]
+
+    def split_word(self, word: str) -> list[str]:
+        """Returns the tokens of one word of `split_at_blanks`; the tokens of a text are those of its words."""
+        if word.isascii() and word.isalnum():
+            return [word.lower() if self.do_lower_case else word]
+        tokens = []
+        splitting = _splitting_table(self.strip_accents)
+        for part in word.translate(_cleaning_table(self.tokenize_chinese_chars)).split():
+            if self.do_lower_case:
+                part = part.lower()
+            if self.strip_accents:
+                part = unicodedata.normalize("NFD", part)
+            tokens += part.translate(splitting).split()
+        return tokens
