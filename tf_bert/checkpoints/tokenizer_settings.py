@@ -1,0 +1,82 @@
+"""How text is to be split for a checkpoint: switches that are wrong silently, and so travel with every format."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+from tf_bert.files import atomic_writer
+
+FILE = "tokenizer_config.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerSettings:
+    """The arguments of `tf_bert.tokenization.full.FullTokenizer` that belong to a checkpoint.
+
+    They are written as Hugging Face's ``tokenizer_config.json`` beside the vocabulary, whatever the format of the
+    weights, and as three keys of the configuration where a model is one file.
+
+    Args:
+        do_lower_case: whether text is lower-cased.
+        strip_accents: whether accents are dropped; None: when lower-casing.
+        tokenize_chinese_chars: whether each Chinese character is a word.
+
+    Example:
+        >>> TokenizerSettings(do_lower_case=False).to_dict()
+        {'do_lower_case': False, 'strip_accents': None, 'tokenize_chinese_chars': True}
+    """
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The three switches by name."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self | None:
+        """Takes the switches out of a mapping with other keys; None where it does not say the casing.
+
+        Raises:
+            ValueError: a switch is neither true nor false (nor, for accents, null).
+        """
+        if values.get("do_lower_case") is None:
+            return None
+        found = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
+        for name, value in found.items():
+            if not isinstance(value, bool) and not (name == "strip_accents" and value is None):
+                raise ValueError(f"{name} must be true or false, not {value!r}")
+        return cls(**found)
+
+    @classmethod
+    def read(cls, directory: str | os.PathLike) -> Self | None:
+        """Reads ``tokenizer_config.json`` of a directory; None where there is none, or it does not say the casing.
+
+        Raises:
+            ValueError: the file is not a JSON object, or holds a switch of another type.
+        """
+        path = os.path.join(directory, FILE)
+        if not os.path.exists(path):
+            return None
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+            if not isinstance(values, dict):
+                raise ValueError("expected a JSON object")
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    def write(self, directory: str | os.PathLike) -> None:
+        """Writes ``tokenizer_config.json``; other keys of one that is there are kept."""
+        path = os.path.join(directory, FILE)
+        others = {"tokenizer_class": "BertTokenizer"}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                others = json.load(file)
+        with atomic_writer(path, "w") as file:
+            json.dump({**others, **self.to_dict()}, file, indent=2, sort_keys=True)
+            file.write("\n")
