@@ -9,7 +9,11 @@ import importlib
 from tf_bert.version import __version__
 
 # public name -> module that defines it
-_EXPORTS = {}
+_EXPORTS = {
+    "Bert": "tf_bert.models.bert",
+    "BertConfig": "tf_bert.configs",
+    "BertModel": "tf_bert.models.bert",
+}
 
 __all__ = ["__version__", *_EXPORTS]
 

@@ -1,0 +1,169 @@
+"""Multi-head attention: one layer for BERT, GPT and the Transformer."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from tf_bert.layers.feed_forward import create_initializer
+
+
+@keras.saving.register_keras_serializable("tf_bert")
+class MultiHeadAttention(keras.layers.Layer):
+    """Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2).
+
+    Self-attention, or cross-attention where a ``memory`` is given. All masks are explicit arguments; they are combined
+    as booleans and applied once, to scores in float32 or wider.
+
+    Args:
+        num_heads: number of heads N; divides ``hidden_size``.
+        hidden_size: width H of queries, keys, values and output together; a head has D = H / N.
+        dropout: of the attention probabilities.
+        causal: whether position f sees only positions up to f.
+        mask: what masked scores become. ``"additive"`` subtracts 10000, as BERT does: a row with nothing to attend to
+            behaves as if nothing were masked. ``"exclude"`` gives such a row zero output.
+        kernel_initializer: a Keras initializer or its name.
+
+    Call arguments:
+        x: [B, F, H], where the queries come from.
+        memory: [B, T, M], where keys and values come from; ``x`` if left out.
+        attention_mask: [B, T] or [B, F, T], true (or 1) where a query may attend to a position.
+        cache: keys and values [B, N, T, D] to attend to, from `keys_and_values` or `update_cache`, instead of making
+            them from ``memory`` or ``x``.
+        cache_index: position of x[:, 0] among the keys, for ``causal``.
+        return_attention_probs: whether to return the probabilities too.
+
+    Returns:
+        [B, F, H]; with ``return_attention_probs`` a pair of that and the probabilities [B, N, F, T], before dropout.
+
+    Raises:
+        ValueError: the heads do not divide the hidden size, or ``mask`` is unknown.
+
+    Example:
+        >>> attention = MultiHeadAttention(num_heads=2, hidden_size=8, causal=True)
+        >>> x = keras.random.normal([1, 3, 8])
+        >>> _, probs = attention(x, return_attention_probs=True)
+        >>> probs.shape, float(probs[0, 0, 0, 1])
+        (TensorShape([1, 2, 3, 3]), 0.0)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        hidden_size: int,
+        dropout: float = 0.0,
+        causal: bool = False,
+        mask: str = "additive",
+        kernel_initializer: Any = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if hidden_size % num_heads:
+            raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
+        if mask not in ("additive", "exclude"):
+            raise ValueError(f'mask must be "additive" or "exclude", not {mask!r}')
+        self.num_heads, self.hidden_size, self.causal, self.mask = num_heads, hidden_size, causal, mask
+        self.kernel_initializer = keras.initializers.get(kernel_initializer or create_initializer())
+        self.query, self.key, self.value, self.project = (
+            keras.layers.Dense(
+                hidden_size,
+                kernel_initializer=self.kernel_initializer.clone(),  # an initializer repeats its numbers: one for each
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            for name in ("query", "key", "value", "dense")
+        )
+        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, x_shape, memory_shape=None):
+        """Makes ``self/query``, ``self/key``, ``self/value`` and ``output/dense``, named as in checkpoints."""
+        memory_shape = memory_shape or x_shape
+        with keras.name_scope("self"):
+            self.query.build(x_shape)
+            self.key.build(memory_shape)
+            self.value.build(memory_shape)
+        with keras.name_scope("output"):
+            self.project.build((*x_shape[:-1], self.hidden_size))
+
+    def call(
+        self,
+        x,
+        memory=None,
+        attention_mask=None,
+        cache=None,
+        cache_index=0,
+        return_attention_probs=False,
+        training=None,
+    ):
+        """Attends from ``x`` to ``memory``, to ``x`` itself, or to a cache."""
+        # B batch, F query positions, T key positions, N heads, D width of a head, H = N * D
+        query = self.split_heads(self.query(x))  # [B, N, F, D]
+        key, value = cache or self.keys_and_values(x if memory is None else memory)  # [B, N, T, D]
+
+        # The query is scaled before the product, which could overflow float16.
+        scores = ops.einsum("bnfd,bntd->bnft", query / math.sqrt(query.shape[-1]), key)  # [B, N, F, T]
+        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        allowed = self.allowed(attention_mask, ops.shape(scores), cache_index)
+        if allowed is None:
+            probs = ops.softmax(scores)
+        elif self.mask == "additive":
+            probs = ops.softmax(scores + ops.where(allowed, 0.0, -10000.0))
+        else:
+            probs = ops.softmax(ops.where(allowed, scores, -1e30)) * ops.cast(allowed, scores.dtype)
+        probs = ops.cast(probs, self.compute_dtype)
+
+        context = ops.einsum("bnft,bntd->bnfd", self.dropout(probs, training=training), value)  # [B, N, F, D]
+        output = self.project(self.merge_heads(context))  # [B, F, H]
+        return (output, probs) if return_attention_probs else output
+
+    def keys_and_values(self, memory):
+        """Keys and values [B, N, T, D] of ``memory`` [B, T, M]: of an encoder's output once for all steps."""
+        return self.split_heads(self.key(memory)), self.split_heads(self.value(memory))
+
+    def create_cache(self, batch_size, length):
+        """Room for keys and values of ``length`` positions: two zero tensors [B, N, T, D]."""
+        shape = (batch_size, self.num_heads, length, self.hidden_size // self.num_heads)
+        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+
+    def update_cache(self, cache, x, index):
+        """Writes keys and values of ``x`` [B, F, H] into a cache, from position ``index`` on; returns the new cache.
+
+        What is not yet written lies in the future, so that ``causal`` excludes it.
+        """
+        start = (0, 0, index, 0)
+        return tuple(ops.slice_update(old, start, new) for old, new in zip(cache, self.keys_and_values(x), strict=True))
+
+    def allowed(self, attention_mask, scores_shape, first_query):
+        """Where a query may attend to a key: boolean, broadcast to [B, N, F, T]; None for everywhere."""
+        allowed = None
+        if attention_mask is not None:
+            allowed = ops.cast(attention_mask, "bool")
+            # [B, T] -> [B, 1, 1, T], [B, F, T] -> [B, 1, F, T]
+            allowed = allowed[:, None, None, :] if len(allowed.shape) == 2 else allowed[:, None, :, :]
+        if self.causal:
+            queries = first_query + ops.arange(scores_shape[2])
+            causal = ops.arange(scores_shape[3]) <= queries[:, None]  # [F, T]
+            allowed = causal if allowed is None else ops.logical_and(allowed, causal)
+        return allowed
+
+    def split_heads(self, x):
+        """[B, T, H] -> [B, N, T, D]."""
+        x = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, self.hidden_size // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def merge_heads(self, x):
+        """[B, N, F, D] -> [B, F, H]."""
+        x = ops.transpose(x, (0, 2, 1, 3))
+        return ops.reshape(x, (*ops.shape(x)[:2], self.hidden_size))
+
+    def get_config(self):
+        """What `from_config` needs."""
+        return super().get_config() | {
+            "num_heads": self.num_heads,
+            "hidden_size": self.hidden_size,
+            "dropout": self.dropout.rate,
+            "causal": self.causal,
+            "mask": self.mask,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
