@@ -86,6 +86,10 @@ class RecordWriter:
         """Appends one record."""
         self._file.write(frame(record))
 
+    def write_frames(self, frames: bytes) -> None:
+        """Appends records that `frame` has framed, such as a worker process does."""
+        self._file.write(frames)
+
     def close(self) -> None:
         """Finishes the file under its own name."""
         self._stack.close()
@@ -147,26 +151,29 @@ def _delimited(field: int, data: bytes) -> bytes:
     return bytes((field << 3 | _LENGTH_DELIMITED,)) + varint(len(data)) + data
 
 
-def feature_entry(name: str, kind: int, values: bytes) -> bytes:
-    """One entry of an Example's feature map, from its already encoded ``*_list`` message."""
-    return _delimited(1, _delimited(1, name.encode()) + _delimited(2, _delimited(kind, values)))
+@functools.lru_cache(maxsize=4096)
+def _packed_prefix(name: str, kind: int, size: int) -> bytes:
+    """What precedes ``size`` bytes of packed numbers in an entry of an Example's feature map."""
+    values = b"\x0a" + varint(size) if size else b""  # field 1 of the list, the numbers themselves left out
+    numbers_list = bytes((kind << 3 | _LENGTH_DELIMITED,)) + varint(len(values) + size) + values
+    feature = b"\x12" + varint(len(numbers_list) + size) + numbers_list
+    key = _delimited(1, name.encode())
+    return b"\x0a" + varint(len(key) + len(feature) + size) + key + feature
 
 
-def int64_feature(name: str, values: Sequence[int]) -> bytes:
-    """A feature that holds integers, encoded as one entry of an Example's feature map."""
-    packed = b"".join(map(varint, values))
-    return feature_entry(name, _INT64_LIST, _delimited(1, packed) if packed else b"")
+def packed_int64_feature(name: str, packed: bytes) -> bytes:
+    """An entry of an Example's feature map that holds integers, given as their varints, one behind the other."""
+    return _packed_prefix(name, _INT64_LIST, len(packed)) + packed
 
 
-def float_feature(name: str, values: Sequence[float]) -> bytes:
-    """A feature that holds float32 numbers, encoded as one entry of an Example's feature map."""
-    packed = struct.pack(f"<{len(values)}f", *values)
-    return feature_entry(name, _FLOAT_LIST, _delimited(1, packed) if packed else b"")
+def packed_float_feature(name: str, packed: bytes) -> bytes:
+    """An entry of an Example's feature map that holds float32 numbers, given as their little-endian bytes."""
+    return _packed_prefix(name, _FLOAT_LIST, len(packed)) + packed
 
 
-def bytes_feature(name: str, values: Sequence[bytes]) -> bytes:
-    """A feature that holds byte strings, encoded as one entry of an Example's feature map."""
-    return feature_entry(name, _BYTES_LIST, b"".join(_delimited(1, value) for value in values))
+def _bytes_feature(name: str, values: Sequence[bytes]) -> bytes:
+    bytes_list = b"".join(_delimited(1, value) for value in values)
+    return _delimited(1, _delimited(1, name.encode()) + _delimited(2, _delimited(_BYTES_LIST, bytes_list)))
 
 
 def example_from_entries(entries: Sequence[bytes]) -> bytes:
@@ -200,11 +207,11 @@ def encode_example(features: Mapping[str, Sequence]) -> bytes:
             values = values.tolist()
         kinds = {_kind_of(value) for value in values} or {kind}
         if kinds == {"i"} or kinds == {"u"}:
-            entries.append(int64_feature(name, values))
+            entries.append(packed_int64_feature(name, b"".join(map(varint, values))))
         elif kinds == {"f"}:
-            entries.append(float_feature(name, values))
+            entries.append(packed_float_feature(name, struct.pack(f"<{len(values)}f", *values)))
         elif kinds == {"S"}:
-            entries.append(bytes_feature(name, [v.encode() if isinstance(v, str) else v for v in values]))
+            entries.append(_bytes_feature(name, [v.encode() if isinstance(v, str) else v for v in values]))
         else:
             found = "an empty list" if kinds == {None} else f"a list of {' and '.join(sorted(map(str, kinds)))}"
             raise ValueError(f"feature {name!r} is {found}; expected int, float or bytes throughout")
