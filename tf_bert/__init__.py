@@ -12,6 +12,7 @@ from tf_bert.version import __version__
 _EXPORTS = {
     "Bert": "tf_bert.models.bert",
     "BertConfig": "tf_bert.configs",
+    "BertForPreTraining": "tf_bert.models.bert",
     "BertModel": "tf_bert.models.bert",
 }
 

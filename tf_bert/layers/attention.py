@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_bert.backend import at_least_float32
 from tf_bert.layers.feed_forward import create_initializer
 
 
@@ -103,7 +104,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         # The query is scaled before the product, which could overflow float16.
         scores = ops.einsum("bnfd,bntd->bnft", query / math.sqrt(query.shape[-1]), key)  # [B, N, F, T]
-        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        scores = at_least_float32(scores)
         allowed = self.allowed(attention_mask, ops.shape(scores), cache_index)
         if allowed is None:
             probs = ops.softmax(scores)

@@ -6,8 +6,9 @@ import keras
 from keras import ops
 
 from tf_bert.configs import BertConfig
-from tf_bert.layers.embeddings import BertEmbeddings
+from tf_bert.layers.embeddings import BertEmbeddings, check_range
 from tf_bert.layers.feed_forward import create_initializer
+from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, gather_indexes
 from tf_bert.layers.transformer import TransformerEncoderBlock
 
 
@@ -113,5 +114,128 @@ class Bert(keras.Model):
         }
         return outputs | {"attention_probs": attention_probs} if return_attention_probs else outputs
 
+    def get_embedding_table(self) -> keras.Variable:
+        """The word embeddings [V, H]."""
+        return self.embeddings.word_embeddings
+
+    def get_config(self):
+        """What `from_config` needs."""
+        return super().get_config() | {
+            "config": self.config.to_dict(),
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes the model from what `get_config` returned."""
+        return cls(**config | {"config": BertConfig.from_dict(config["config"])})
+
 
 BertModel = Bert
+
+
+@keras.saving.register_keras_serializable("tf_bert")
+class BertForPreTraining(keras.Model):
+    """BERT with the heads of its two pre-training tasks (Devlin et al. 2018, section 3.1).
+
+    Args:
+        config: sizes and rates.
+        use_one_hot_embeddings: see `Bert`.
+
+    Call arguments:
+        inputs: those of `Bert`, and ``masked_lm_positions`` [B, P], the positions whose words are to be predicted: all
+            positions if left out.
+
+    Returns:
+        The outputs of `Bert`, ``masked_lm_logits`` [B, P, V] and ``next_sentence_logits`` [B, 2] (0: the second segment
+        follows the first; 1: it is a random one).
+
+    Example:
+        >>> config = BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
+        >>> model = BertForPreTraining(config)
+        >>> inputs = {
+        ...     "input_ids": keras.ops.array([[2, 4, 7, 3]]),
+        ...     "masked_lm_positions": keras.ops.array([[1]]),
+        ...     "masked_lm_ids": keras.ops.array([[9]]),
+        ...     "masked_lm_weights": keras.ops.array([[1.0]]),
+        ...     "next_sentence_labels": keras.ops.array([0]),
+        ... }
+        >>> outputs = model(inputs)
+        >>> outputs["masked_lm_logits"].shape, outputs["next_sentence_logits"].shape
+        (TensorShape([1, 1, 30]), TensorShape([1, 2]))
+        >>> sorted(model.losses(inputs, outputs))
+        ['masked_lm_loss', 'next_sentence_loss']
+    """
+
+    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        with keras.name_scope(self.name):
+            self.bert = Bert(config, use_one_hot_embeddings, dtype=self.dtype_policy)
+        self.masked_lm = MaskedLMHead(
+            config.vocab_size,
+            config.hidden_size,
+            config.hidden_act,
+            config.initializer_range,
+            dtype=self.dtype_policy,
+            name="predictions",
+        )
+        self.next_sentence = ClassificationHead(
+            2, config.initializer_range, dtype=self.dtype_policy, name="seq_relationship"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        """Makes the variables of the two heads."""
+        with keras.name_scope("cls"):
+            self.masked_lm.build((None, None, self.config.hidden_size))
+            self.next_sentence.build((None, self.config.hidden_size))
+
+    def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
+        """Encodes a batch and scores words and sentence pairs."""
+        outputs = self.bert(inputs, return_attention_probs=return_attention_probs, training=training)
+        x = outputs["sequence_output"]  # [B, S, H]
+        if "masked_lm_positions" in inputs:
+            x = gather_indexes(x, inputs["masked_lm_positions"])  # [B, P, H]
+        return outputs | {
+            "masked_lm_logits": self.masked_lm(x, table=self.bert.get_embedding_table()),  # [B, P, V]
+            "next_sentence_logits": self.next_sentence(outputs["pooled_output"]),  # [B, 2]
+        }
+
+
+def get_masked_lm_output(logits, label_ids, label_weights):
+    """Loss of the masked-word task, as the original defines it.
+
+    Args:
+        logits: [B, P, V].
+        label_ids: [B, P], the original words.
+        label_weights: [B, P], 1 for a prediction and 0 for padding.
+
+    Returns:
+        The loss sum(weight * loss) / (sum(weight) + 1e-5), which is 0 where there is no prediction at all; the loss of
+        each position [B * P]; and the log-probabilities [B * P, V].
+    """
+    per_example_loss = ops.reshape(cross_entropy("masked_lm_ids", label_ids, logits), (-1,))
+    weights = ops.reshape(ops.cast(label_weights, per_example_loss.dtype), (-1,))
+    loss = ops.sum(weights * per_example_loss) / (ops.sum(weights) + 1e-5)
+    return loss, per_example_loss, ops.reshape(ops.log_softmax(logits), (-1, logits.shape[-1]))
+
+
+def get_next_sentence_output(logits, labels):
+    """Loss of the next-sentence task, as the original defines it.
+
+    Args:
+        logits: [B, 2].
+        labels: [B] or [B, 1], 0 where the second segment follows the first and 1 where it is a random one.
+
+    Returns:
+        The mean loss; the loss of each example [B]; and the log-probabilities [B, 2].
+    """
+    per_example_loss = cross_entropy("next_sentence_labels", ops.reshape(labels, (-1,)), logits)
+    return ops.mean(per_example_loss), per_example_loss, ops.log_softmax(logits)
+
+
+def cross_entropy(name, labels, logits):
+    """-log softmax(logits)[label], [...]; a label out of range raises, or gives NaN in code compiled by XLA."""
+    check_range(name, labels, logits.shape[-1], f"there are {logits.shape[-1]} classes")
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
