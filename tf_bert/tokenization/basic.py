@@ -43,7 +43,7 @@ def convert_to_unicode(text: str | bytes) -> str:
 
 
 def printable_text(text: str | bytes) -> str:
-    """Returns text in a form that ``print`` takes: the original's name for what `convert_to_unicode` does in Python 3."""
+    """Returns text in a form that ``print`` takes: in Python 3, what `convert_to_unicode` returns."""
     return convert_to_unicode(text)
 
 
@@ -68,7 +68,7 @@ def is_control(char: str) -> bool:
 
 
 def is_punctuation(char: str) -> bool:
-    """Whether the character is a word of its own: categories P*, and ASCII that is no letter, digit, blank or control."""
+    """Whether the character is a word of its own: categories P*, and all printable ASCII but letters and digits."""
     code = ord(char)
     if 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126:
         return True
@@ -96,7 +96,7 @@ class _Table(dict):
 
 
 @functools.cache
-def _cleaning_table(tokenize_chinese_chars: bool) -> _Table:
+def cleaning_table(tokenize_chinese_chars: bool) -> _Table:
     """Deletes what the original deletes, puts spaces around Chinese characters, makes every blank a space."""
 
     def translate(code: int) -> int | str | None:
@@ -174,7 +174,7 @@ class BasicTokenizer:
             return [word.lower() if self.do_lower_case else word]
         tokens = []
         splitting = _splitting_table(self.strip_accents)
-        for part in word.translate(_cleaning_table(self.tokenize_chinese_chars)).split():
+        for part in word.translate(cleaning_table(self.tokenize_chinese_chars)).split():
             if self.do_lower_case:
                 part = part.lower()
             if self.strip_accents:

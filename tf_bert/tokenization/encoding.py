@@ -1,0 +1,67 @@
+"""Pieces to the three inputs of BERT: [CLS] and [SEP], truncation, padding."""
+
+from collections.abc import Sequence
+
+TRUNCATIONS = ("longest_first", "only_first", "only_second", None)
+
+
+def truncated_lengths(length_a: int, length_b: int, limit: int, truncation: str | None) -> tuple[int, int]:
+    """How many pieces of two texts are kept when together they may have ``limit``; the front of each is kept.
+
+    Args:
+        length_a: number of pieces of the first text.
+        length_b: number of pieces of the second text, 0 where there is none.
+        limit: number of pieces that fit.
+        truncation: ``"longest_first"`` takes away from the longer one, from the second when they are equal, as the
+            original's ``_truncate_seq_pair``; ``"only_first"`` and ``"only_second"`` take away from one of them alone;
+            None takes nothing away.
+
+    Raises:
+        ValueError: the text that may not be shortened does not fit, or truncation is none of these.
+
+    Example:
+        >>> truncated_lengths(9, 3, 8, "longest_first"), truncated_lengths(9, 9, 7, "longest_first")
+        ((5, 3), (4, 3))
+    """
+    if truncation not in TRUNCATIONS:
+        raise ValueError(f"truncation must be one of {', '.join(map(repr, TRUNCATIONS))}, not {truncation!r}")
+    excess = length_a + length_b - limit
+    if excess <= 0:
+        return length_a, length_b
+    if truncation == "longest_first" and limit >= 0:
+        kept_a = min(length_a, max(limit - length_b, (limit + 1) // 2))
+        return kept_a, limit - kept_a
+    if truncation == "only_first" and excess <= length_a:
+        return length_a - excess, length_b
+    if truncation == "only_second" and excess <= length_b:
+        return length_a, length_b - excess
+    raise ValueError(
+        f"{length_a} and {length_b} pieces do not fit into the {limit} that max_seq_length leaves beside [CLS] and "
+        f"[SEP], with truncation={truncation!r}; raise max_seq_length or allow truncation"
+    )
+
+
+def pack(rows: Sequence[tuple[list[int], list[int]]], pad_id: int, length: int | None) -> dict:
+    """Pads rows of ids and segments to one length.
+
+    Args:
+        rows: for each example the ids with [CLS] and [SEP] in them, and their segments.
+        pad_id: the id that fills up ``input_ids``.
+        length: S, at least that of the longest row; None for that of the longest row.
+
+    Returns:
+        ``input_ids``, ``input_mask`` and ``segment_ids``, numpy int32 arrays [B, S].
+    """
+    import numpy as np
+
+    width = max((len(ids) for ids, _ in rows), default=0) if length is None else length
+    inputs = {
+        "input_ids": np.full((len(rows), width), pad_id, np.int32),
+        "input_mask": np.zeros((len(rows), width), np.int32),
+        "segment_ids": np.zeros((len(rows), width), np.int32),
+    }
+    for row, (ids, segments) in enumerate(rows):
+        inputs["input_ids"][row, : len(ids)] = ids
+        inputs["input_mask"][row, : len(ids)] = 1
+        inputs["segment_ids"][row, : len(ids)] = segments
+    return inputs
