@@ -87,3 +87,10 @@ def test_a_users_mistake_is_one_line(flags, capsys, error, status):
 def test_our_own_faults_keep_their_traceback(flags):
     with pytest.raises(ZeroDivisionError):
         flags.run(lambda values: 1 / 0, ["--input_file=x"])
+
+
+def test_each_parse_starts_from_the_defaults(flags):
+    assert flags.parse(["--input_file=x", "--max_seq_length=64"]).max_seq_length == 64
+    assert flags.parse(["--input_file=x"]).max_seq_length == 128
+    with pytest.raises(UsageError, match="missing --input_file"):
+        flags.parse([])

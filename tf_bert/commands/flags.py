@@ -107,6 +107,7 @@ class Flags:
             given = argument.lstrip("-").split("=", 1)[0]
             if argument.startswith("-") and given in self._refused:
                 raise UsageError(f"--{given} is not accepted: {self._refused[given]}")
+        self._values.unparse_flags()  # back to the defaults: a program may call a command's main several times
         try:
             stray = self._values(["tf-bert", *argv])[1:]
         except absl_flags.UnrecognizedFlagError as error:
