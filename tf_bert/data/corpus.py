@@ -1,0 +1,242 @@
+"""A corpus of tokenized documents, compact: ids in arrays, not words in lists.
+
+A token is kept as its id; a token that continues a given word (see `LineEncoder`) as its id plus the size of the
+vocabulary, so that word boundaries cost nothing. Pieces that begin with ``##`` need no such mark.
+"""
+
+import importlib
+import random
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tf_bert.data.instances import typecode_for
+from tf_bert.data.masking import TokenKinds, shuffle
+from tf_bert.data.text import read_lines, total_size
+from tf_bert.data.workers import map_in_order
+from tf_bert.progress import Progress
+from tf_bert.tokenization.vocabulary import vocab_size
+
+BLANK_LINE = -1  # stands for the length of a line that ends a document
+_BATCH_CHARACTERS = 1 << 18
+
+WordSplitter = Callable[[str], Iterable[str]]
+
+
+class LineEncoder:
+    """Turns lines of text into ids.
+
+    Args:
+        tokenizer: a `FullTokenizer`, or what has its ``tokenize`` and ``vocab``.
+        split_words: gives the words of a line, for scripts whose words the vocabulary does not show: the tokens of
+            each word after its first are marked as its continuation. None leaves that to ``##``.
+
+    Attributes:
+        vocab_size: what is added to an id to mark it; one more than the largest id.
+        typecode: the narrowest type of array that holds marked ids.
+    """
+
+    def __init__(self, tokenizer, split_words: WordSplitter | None = None):
+        self.tokenizer = tokenizer
+        self.split_words = split_words
+        self.vocab_size = vocab_size(tokenizer.vocab)
+        self.typecode = typecode_for(2 * self.vocab_size)
+
+    def __call__(self, lines: Sequence[str]) -> tuple[array, array]:
+        """Encodes lines.
+
+        Returns:
+            The ids of all lines, one behind the other, and for each line the number of its ids, or `BLANK_LINE`.
+        """
+        ids, lengths = array(self.typecode), array("i")
+        for line in lines:
+            line = line.strip()
+            before = len(ids)
+            if line:
+                ids.extend(self._line_ids(line))
+            lengths.append(len(ids) - before if line else BLANK_LINE)
+        return ids, lengths
+
+    def _line_ids(self, line: str) -> Iterable[int]:
+        tokenize, id_of = self.tokenizer.tokenize, self.tokenizer.vocab.__getitem__
+        if self.split_words is None:
+            return map(id_of, tokenize(line))
+        ids = []
+        for word in self.split_words(line):
+            for place, token in enumerate(tokenize(word)):
+                ids.append(id_of(token) + (self.vocab_size if place else 0))
+        return ids
+
+
+class MarkedWords:
+    """Splits a line at a marker between words, such as a blank: ``MarkedWords(" ")``.
+
+    Example:
+        >>> list(MarkedWords("|")("中国|人民|。"))
+        ['中国', '人民', '。']
+    """
+
+    def __init__(self, marker: str):
+        self.marker = marker
+
+    def __call__(self, line: str) -> Iterable[str]:
+        """Returns the words of a line."""
+        return line.split(self.marker)
+
+
+def find_word_splitter(name: str) -> WordSplitter:
+    """Imports a function that splits a line into words, given as ``module:function`` such as ``jieba:lcut``.
+
+    Raises:
+        ValueError: when there is no such function.
+
+    Example:
+        >>> find_word_splitter("shlex:split")("two words")
+        ['two', 'words']
+    """
+    module, _, function = name.partition(":")
+    try:
+        splitter = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"word splitter {name!r}: {error}; expected module:function, such as jieba:lcut") from None
+    if not callable(splitter):
+        raise ValueError(f"word splitter {name!r} is no function")
+    return splitter
+
+
+def id_kinds(vocab: dict[str, int]) -> TokenKinds:
+    """What the special tokens are when tokens are ids, marked ones too.
+
+    Example:
+        >>> kinds = id_kinds({"[CLS]": 0, "[SEP]": 1, "[MASK]": 2, "un": 3, "##able": 4})
+        >>> [bool(kinds.continues_word(token)) for token in (3, 4, 3 + 5, 4 + 5)]
+        [False, True, True, True]
+    """
+    size = vocab_size(vocab)
+    continues = bytearray(size) + b"\x01" * size
+    for token, number in vocab.items():
+        continues[number] = token.startswith("##")
+    return TokenKinds(vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], continues.__getitem__)
+
+
+class Corpus(Sequence):
+    """Documents of sentences of ids, in memory.
+
+    ``corpus[d][s]`` is sentence s of document d, a list; it is made when asked for.
+
+    Args:
+        typecode: type of the array of ids.
+
+    Example:
+        >>> corpus = Corpus("H")
+        >>> corpus.extend([5, 6, 7, 8, 9], [2, 1, BLANK_LINE, 2])
+        >>> corpus.end_document()
+        >>> len(corpus), [list(document) for document in corpus]
+        (2, [[[5, 6], [7]], [[8, 9]]])
+    """
+
+    def __init__(self, typecode: str):
+        self.ids = array(typecode)
+        self.sentence_ends = array("Q", [0])  # where each sentence ends in ids, after the 0 where the first begins
+        self.document_starts = array("Q")  # the first sentence of each document
+        self.document_ends = array("Q")  # the one after its last
+        self._open_document = 0  # the first sentence of the document that is being filled
+
+    def extend(self, ids: Sequence[int], lengths: Iterable[int]) -> None:
+        """Appends lines as `LineEncoder` encodes them. A line without tokens is no sentence, and ends no document."""
+        self.ids.extend(ids)
+        for length in lengths:
+            if length > 0:
+                self.sentence_ends.append(self.sentence_ends[-1] + length)
+            elif length == BLANK_LINE:
+                self.end_document()
+
+    def end_document(self) -> None:
+        """Ends the document that is being filled; documents without a sentence are none."""
+        if self._open_document < self.n_sentences:
+            self.document_starts.append(self._open_document)
+            self.document_ends.append(self.n_sentences)
+            self._open_document = self.n_sentences
+
+    def shuffle(self, rng: random.Random) -> None:
+        """Puts the documents in random order, as ``rng.shuffle`` does with a list of them."""
+        order = list(range(len(self)))
+        shuffle(order, rng)
+        self.document_starts = array("Q", [self.document_starts[i] for i in order])
+        self.document_ends = array("Q", [self.document_ends[i] for i in order])
+
+    @property
+    def n_sentences(self) -> int:
+        """The number of sentences in all documents."""
+        return len(self.sentence_ends) - 1
+
+    def sentence(self, number: int) -> list[int]:
+        """The ids of a sentence, counted through all documents."""
+        return self.ids[self.sentence_ends[number] : self.sentence_ends[number + 1]].tolist()
+
+    def __len__(self) -> int:
+        return len(self.document_ends)
+
+    def __getitem__(self, number: int) -> "Document":
+        return Document(self, self.document_starts[number], self.document_ends[number])
+
+
+class Document(Sequence):
+    """The sentences of one document of a corpus."""
+
+    __slots__ = ("_corpus", "_first", "_length")
+
+    def __init__(self, corpus, first: int, end: int):
+        self._corpus, self._first, self._length = corpus, first, end - first
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> list[int]:
+        if not 0 <= number < self._length:
+            raise IndexError(number)
+        return self._corpus.sentence(self._first + number)
+
+
+def read_corpus(
+    files: Sequence[str], encoder: LineEncoder, *, documents_end_with_files: bool = False, num_workers: int = 1
+) -> Corpus:
+    """Reads and tokenizes text, one sentence a line and blank lines between documents.
+
+    Args:
+        files: text files, see `read_lines`.
+        encoder: turns lines into ids.
+        documents_end_with_files: False as the original, where the last document of a file goes on in the next one
+            unless a blank line stands between them.
+        num_workers: processes that tokenize.
+
+    Returns:
+        The documents, in the order of the files.
+    """
+    corpus = Corpus(encoder.typecode)
+    for ids, lengths in encoded_batches(files, encoder, documents_end_with_files, num_workers):
+        corpus.extend(ids, lengths)
+    corpus.end_document()
+    return corpus
+
+
+def encoded_batches(
+    files: Sequence[str], encoder: LineEncoder, documents_end_with_files: bool, num_workers: int
+) -> Iterator[tuple[array, array]]:
+    """Yields what ``encoder`` returns for the lines of all files, a few thousand lines at a time."""
+    with Progress("tokenizing", total_size(files), "B") as progress:
+        batches = _line_batches(files, documents_end_with_files, progress)
+        yield from map_in_order(encoder, batches, num_workers)
+
+
+def _line_batches(files: Sequence[str], documents_end_with_files: bool, progress: Progress) -> Iterator[list[str]]:
+    batch, characters = [], 0
+    for file in files:
+        for line in read_lines(file, progress):
+            batch.append(line)
+            characters += len(line) + 1
+            if characters >= _BATCH_CHARACTERS:
+                yield batch
+                batch, characters = [], 0
+        if documents_end_with_files:
+            batch.append("")
+    yield batch
