@@ -37,16 +37,23 @@ def normalize_checkpoint_path(path: str | os.PathLike) -> str:
     path = os.fspath(path)
     if not path.strip():
         raise ValueError("the path of the checkpoint is empty; give its prefix, such as MODEL/bert_model.ckpt")
-    if tf.io.gfile.isdir(path):
-        prefix = _prefix_in_directory(path)
-    else:
-        prefix = _FILE_SUFFIX.sub("", path)
+    prefix = _prefix_in_directory(path) if tf.io.gfile.isdir(path) else checkpoint_prefix(path)
     if not tf.io.gfile.exists(prefix + ".index"):
         there = _prefixes(os.path.dirname(prefix))
         hint = f"; in that folder: {', '.join(there)}" if there else ""
         raise FileNotFoundError(f"no checkpoint {prefix} (there is no {prefix}.index){hint}")
     _data_files(prefix)
     return prefix
+
+
+def checkpoint_prefix(path: str) -> str:
+    """A path without the ending of one of a checkpoint's files.
+
+    Example:
+        >>> checkpoint_prefix("bert_model.ckpt.data-00000-of-00001")
+        'bert_model.ckpt'
+    """
+    return _FILE_SUFFIX.sub("", path)
 
 
 def _prefix_in_directory(directory: str) -> str:
@@ -92,7 +99,8 @@ class GoogleReader:
 
     Attributes:
         prefix: the prefix found.
-        shapes: name -> shape of everything in the checkpoint, optimizer slots and ``global_step`` included.
+        shapes: name -> shape of everything in the checkpoint, optimizer slots and ``global_step`` included. What
+            `tf_bert.checkpoints.names.GOOGLE_ALIASES` knows by another name is under ours.
         dtypes: name -> dtype.
 
     Raises:
@@ -107,12 +115,18 @@ class GoogleReader:
         except (tf.errors.OpError, RuntimeError) as error:
             raise ValueError(f"{self.prefix}.index is damaged: {error}") from None
         dtypes = self._reader.get_variable_to_dtype_map()
-        strings = [name for name, dtype in dtypes.items() if dtype == tf.string]
-        self.dtypes = {name: dtype.as_numpy_dtype for name, dtype in dtypes.items() if name not in strings}
         shapes = self._reader.get_variable_to_shape_map()
+        # Strings are the object graph of TensorFlow 2's own checkpoints, never weights.
+        self.dtypes = {name: dtype.as_numpy_dtype for name, dtype in dtypes.items() if dtype != tf.string}
         self.shapes = {name: tuple(shapes[name]) for name in sorted(self.dtypes)}
-        if not strings:
-            self._check_size()
+        self._check_size()
+        self._aliases = {}
+        for name, (alias, transpose) in names.GOOGLE_ALIASES.items():
+            if name not in self.shapes and alias in self.shapes:
+                shape = self.shapes.pop(alias)
+                self._aliases[name] = (alias, transpose)
+                self.shapes[name] = shape[::-1] if transpose else shape
+                self.dtypes[name] = self.dtypes.pop(alias)
 
     def _check_size(self) -> None:
         expected = sum(self.sizes())
@@ -140,10 +154,12 @@ class GoogleReader:
         Raises:
             ValueError: its bytes do not have the checksum that the index says.
         """
+        stored, transpose = self._aliases.get(name, (name, False))
         try:
-            return np.asarray(self._reader.get_tensor(name))
+            value = np.asarray(self._reader.get_tensor(stored))
         except (tf.errors.OpError, RuntimeError) as error:
-            raise ValueError(f"{name} in {self.prefix} is damaged: {error}") from None
+            raise ValueError(f"{stored} in {self.prefix} is damaged: {error}") from None
+        return value.T if transpose else value
 
 
 def load_checkpoint(
@@ -208,14 +224,19 @@ def save_checkpoint(
 
 
 def _optimizer_slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """The moments of an Adam optimizer under the names of the original: ``NAME/adam_m``, ``NAME/adam_v``."""
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
+    """The moments of the original's Adam under its names: ``NAME/adam_m``, ``NAME/adam_v``."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # under loss scaling
+    if not hasattr(optimizer, "adam_m"):
+        raise ValueError(
+            f"a TensorFlow 1 checkpoint holds the moments of AdamWeightDecay, not those of {type(optimizer).__name__}; "
+            "save it without the optimizer"
+        )
+    optimizer.build(model.trainable_variables)
     slots = {}
-    by_id = {id(variable): name for name, variable in names.model_variables(model).items()}
-    for variable, m, v in zip(optimizer._trainable_variables, optimizer._momentums, optimizer._velocities, strict=True):
-        slots[by_id[id(variable)] + "/adam_m"] = m
-        slots[by_id[id(variable)] + "/adam_v"] = v
+    for name, variable in names.model_variables(model).items():
+        if variable.trainable:
+            slots[name + "/adam_m"] = optimizer.adam_m(variable)
+            slots[name + "/adam_v"] = optimizer.adam_v(variable)
     return slots
 
 

@@ -68,9 +68,9 @@ TASK_HEADS = [
 ]
 ROWS = [*BERT, *PRETRAINING_HEADS, *TASK_HEADS]
 
-# Other names under which published checkpoints hold the same variables: name -> ours, and whether transposed.
-# BLEURT's regression head is a dense layer at the root, its kernel [hidden, 1].
-GOOGLE_ALIASES = {"dense/kernel": ("output_weights", True), "dense/bias": ("output_bias", False)}
+# Other names under which published TensorFlow checkpoints hold the same: ours -> name there, and whether transposed.
+# BLEURT's head is a dense layer at the root, its kernel [hidden, 1].
+GOOGLE_ALIASES = {"output_weights": ("dense/kernel", True), "output_bias": ("dense/bias", False)}
 
 _OPTIMIZER = re.compile(r"(^|/)(adam_m|adam_v|global_step|AdamWeightDecayOptimizer)(_\d+)?(/|$)")
 

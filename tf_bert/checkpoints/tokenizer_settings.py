@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from tf_bert.files import atomic_writer
+from tf_bert.tokenization.full import FullTokenizer
 
 FILE = "tokenizer_config.json"
 
@@ -35,6 +36,13 @@ class TokenizerSettings:
     def to_dict(self) -> dict[str, Any]:
         """The three switches by name."""
         return dataclasses.asdict(self)
+
+    @classmethod
+    def of(cls, tokenizer: FullTokenizer) -> Self:
+        """The switches of a tokenizer."""
+        basic = tokenizer.basic_tokenizer
+        strip_accents = None if basic.strip_accents == basic.do_lower_case else basic.strip_accents
+        return cls(basic.do_lower_case, strip_accents, basic.tokenize_chinese_chars)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self | None:

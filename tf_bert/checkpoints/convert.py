@@ -1,0 +1,197 @@
+"""From any format to any other: load a model, save one, or pass a checkpoint on variable by variable."""
+
+import dataclasses
+import os
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tf_bert.checkpoints import formats, google, huggingface, loading, names
+from tf_bert.checkpoints.formats import Checkpoint, ModelReader
+from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+from tf_bert.checkpoints.vocabulary import check_vocabulary_size
+from tf_bert.configs import BertConfig
+from tf_bert.files import atomic_writer
+from tf_bert.tokenization.full import FullTokenizer
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+
+def load_model(
+    path_or_name: str | os.PathLike,
+    cls: type | None = None,
+    config: BertConfig | None = None,
+    strict: bool = True,
+    **arguments: Any,
+):
+    """Makes a model with a checkpoint's weights.
+
+    Args:
+        path_or_name: see `formats.open_checkpoint`.
+        cls: a class of `tf_bert.models`; by default the one that the checkpoint's architecture asks for.
+        config: sizes and rates, instead of those beside the checkpoint.
+        strict: whether a variable of the encoder without a value is an error. A head without one starts fresh, and a
+            warning says so.
+        **arguments: for ``cls``.
+
+    Returns:
+        The model. Its ``load_report`` says what was loaded; its ``vocab_file`` is the checkpoint's vocabulary.
+    """
+    checkpoint = formats.open_checkpoint(path_or_name, config)
+    cls = cls or formats.model_class(checkpoint.architecture)
+    loaded = getattr(checkpoint.reader, "model", None)
+    if type(loaded) is cls and not arguments:
+        model = loaded
+        model.load_report = loading.LoadReport(loaded=list(checkpoint.reader.shapes))
+    else:
+        model = cls(described(checkpoint).config, **cls.arguments_for(checkpoint.reader.shapes) | arguments)
+        model.load_report = loading.load_weights(model, checkpoint.reader, strict)
+        if model.load_report.missing:
+            warnings.warn(f"{checkpoint.path}: {model.load_report}", stacklevel=3)
+    model.vocab_file = checkpoint.vocab_file
+    return model
+
+
+def described(checkpoint: Checkpoint) -> Checkpoint:
+    """The same checkpoint with its architecture and the tokenizer's switches noted in the configuration."""
+    noted = {"architectures": [checkpoint.architecture]}
+    if checkpoint.settings is not None:
+        noted |= checkpoint.settings.to_dict()
+    config = dataclasses.replace(checkpoint.config, extra={**checkpoint.config.extra, **noted})
+    return dataclasses.replace(checkpoint, config=config)
+
+
+def save_model(
+    model, path: str | os.PathLike, format: str | None = None, tokenizer: FullTokenizer | None = None, **options: Any
+) -> str:
+    """Writes a model in any format; see `tf_bert.models.checkpointed.Checkpointed.save_checkpoint` and `write`."""
+    extra = {**model.config.extra, "architectures": [formats.architecture_name(model)]}
+    vocab_file = model.vocab_file
+    if tokenizer is not None:
+        vocab_file, settings = tokenizer.vocab_file, TokenizerSettings.of(tokenizer)
+        rows = model.config.vocab_size
+        check_vocabulary_size(tokenizer.vocab_size, rows, rows, vocab_file)
+        extra |= settings.to_dict()
+    config = dataclasses.replace(model.config, extra=extra)
+    settings = TokenizerSettings.from_dict(extra)
+    checkpoint = Checkpoint(model.name, "keras", config, ModelReader(model), vocab_file, settings)
+    return write(checkpoint, path, format or usual_format(path, "google"), **options)
+
+
+def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=None, optimizer: bool = False) -> str:
+    """Writes a checkpoint in a format.
+
+    Args:
+        checkpoint: what to write.
+        path: a folder for ``google`` and ``huggingface``; a file for ``keras`` (``.keras``) and ``weights``
+            (``.weights.h5``). Vocabulary and tokenizer switches are put in the same folder.
+        format: one of `formats.FORMATS`.
+        dtype: of the weights; each keeps its own by default.
+        optimizer: whether Adam's moments and the step are written too; only a TensorFlow 1 checkpoint holds them.
+
+    Returns:
+        The path that loads again.
+
+    Raises:
+        ValueError: the format cannot hold it, or the path does not fit the format.
+    """
+    checkpoint, path = described(checkpoint), os.fspath(path)
+    if format in ("keras", "weights"):
+        return _write_keras(checkpoint, path, format, dtype, optimizer)
+    if path.endswith((".keras", ".h5")):
+        raise ValueError(f"{path} is the name of a Keras file; the format {format} needs a folder")
+    chosen = [name for name in checkpoint.reader.shapes if optimizer or not names.is_optimizer_variable(name)]
+    dtypes = {name: dtype_of(checkpoint.reader, name, dtype) for name in chosen}
+
+    def read(name: str) -> np.ndarray:
+        return checkpoint.reader.read(name).astype(dtypes[name], copy=False)
+
+    formats.copy_companions(path, checkpoint.vocab_file, checkpoint.settings)
+    if format == "google":
+        google.write_tensors(os.path.join(path, formats.GOOGLE_PREFIX), {name: read(name) for name in chosen})
+        _write_google_config(path, checkpoint.config)
+    elif optimizer:
+        raise ValueError(
+            "a Hugging Face folder does not hold the optimizer's moments; only a TensorFlow 1 checkpoint does"
+        )
+    else:
+        tensors = [(name, checkpoint.reader.shapes[name], dtypes[name]) for name in chosen]
+        huggingface.write_weights(os.path.join(path, huggingface.WEIGHTS), tensors, read)
+        weights_dtype = dtype_of(checkpoint.reader, formats.WORD_EMBEDDINGS, dtype)
+        huggingface.write_config(path, checkpoint.config, checkpoint.architecture, weights_dtype)
+    return path
+
+
+def dtype_of(reader: loading.Reader, name: str, dtype=None) -> np.dtype:
+    """The dtype in which a variable is written: the one asked for, except for moments and counters."""
+    own = np.dtype(reader.dtypes[name])
+    return own if dtype is None or names.is_optimizer_variable(name) else np.dtype(dtype)
+
+
+def _write_google_config(folder: str, config: BertConfig) -> None:
+    with atomic_writer(os.path.join(folder, formats.GOOGLE_CONFIG), "w") as file:
+        file.write(config.to_json_string())
+
+
+def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimizer: bool) -> str:
+    ending = ".keras" if format == "keras" else ".weights.h5"
+    if not path.endswith(ending):
+        raise ValueError(f"{path}: a file of the format {format} ends in {ending}")
+    if dtype is not None or optimizer:
+        raise ValueError(
+            f"a {ending} file is written in float32 and without the original's moments; --half, --bfloat16 and "
+            "--optimizer are for the formats google and huggingface"
+        )
+    model = getattr(checkpoint.reader, "model", None)
+    if model is None:
+        cls = formats.model_class(checkpoint.architecture)
+        model = cls(checkpoint.config, **cls.arguments_for(checkpoint.reader.shapes))
+        loading.load_weights(model, checkpoint.reader)
+    folder, name = os.path.split(path)
+    formats.copy_companions(folder or ".", checkpoint.vocab_file, checkpoint.settings)
+    temporary = os.path.join(folder, f".{os.getpid()}.{name}")
+    try:
+        model.save(temporary) if format == "keras" else model.save_weights(temporary)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+    if format == "weights":
+        _write_google_config(folder or ".", checkpoint.config)
+    return path
+
+
+def convert(
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    format: str | None = None,
+    dtype: str | None = None,
+    optimizer: bool = False,
+) -> Checkpoint:
+    """Converts a checkpoint; the variables keep their bits unless another dtype is asked for.
+
+    Args:
+        source: see `formats.open_checkpoint`.
+        target: see `write`.
+        format: one of `formats.FORMATS`; by default what the ending of ``target`` says, or else the other one of
+            ``google`` and ``huggingface``.
+        dtype: ``float32``, ``float16`` or ``bfloat16``.
+        optimizer: whether the moments of a training checkpoint go along.
+
+    Returns:
+        The checkpoint that was read.
+    """
+    checkpoint = formats.open_checkpoint(source)
+    if os.path.realpath(target) in (os.path.realpath(checkpoint.path), os.path.realpath(source)):
+        raise ValueError(f"{target} is the checkpoint itself; choose another place")
+    other = "huggingface" if checkpoint.format == "google" else "google"
+    write(checkpoint, target, format or usual_format(target, other), dtype and DTYPES[dtype], optimizer)
+    return checkpoint
+
+
+def usual_format(path: str | os.PathLike, folder: str) -> str:
+    """The format that the ending of a path asks for; that of a ``folder`` otherwise."""
+    endings = {".keras": "keras", ".h5": "weights"}
+    return endings.get(os.path.splitext(path)[1], folder)

@@ -1,0 +1,220 @@
+"""Which format a checkpoint has, seen by looking, and what travels with the weights: sizes, vocabulary, casing."""
+
+import dataclasses
+import importlib
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from tf_bert.checkpoints import catalogue, google, huggingface, loading, names
+from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
+from tf_bert.configs import BertConfig
+from tf_bert.tokenization.full import FullTokenizer
+from tf_bert.tokenization.vocabulary import casing_problem, read_vocab_lines
+
+FORMATS = ("google", "huggingface", "keras", "weights")
+GOOGLE_CONFIG = "bert_config.json"
+GOOGLE_PREFIX = "bert_model.ckpt"
+VOCABULARY = "vocab.txt"
+
+# Hugging Face's name of an architecture -> module and class of ours. Folders in any format note it in "architectures".
+ARCHITECTURES = {
+    "BertModel": ("tf_bert.models.bert", "Bert"),
+    "BertForPreTraining": ("tf_bert.models.bert", "BertForPreTraining"),
+    "BertForMaskedLM": ("tf_bert.models.bert_tasks", "BertForMaskedLM"),
+    "BertForSequenceClassification": ("tf_bert.models.bert_tasks", "BertClassifier"),
+    "BertForTokenClassification": ("tf_bert.models.bert_tasks", "BertTokenClassifier"),
+    "BertForQuestionAnswering": ("tf_bert.models.bert_tasks", "BertQuestionAnswering"),
+}
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """A checkpoint of any format, opened; no weights are read before they are asked for.
+
+    Attributes:
+        path: the file, folder or prefix.
+        format: one of `FORMATS`.
+        config: the sizes, in our terms. Keys we do not use are in ``config.extra``.
+        reader: gives the variables under Google's names.
+        vocab_file: the vocabulary beside it, or None.
+        settings: how text is split for it, or None where nothing beside it says so.
+    """
+
+    path: str
+    format: str
+    config: BertConfig
+    reader: loading.Reader
+    vocab_file: str | None
+    settings: TokenizerSettings | None
+
+    @property
+    def architecture(self) -> str:
+        """Hugging Face's name of the architecture: what the checkpoint says it is, or else what its heads say."""
+        noted = (self.config.extra.get("architectures") or [None])[0]
+        return noted if noted in ARCHITECTURES else architecture_of(self.reader.shapes)
+
+    def tokenizer(self) -> FullTokenizer:
+        """The tokenizer that belongs to the checkpoint.
+
+        Raises:
+            FileNotFoundError: there is no vocabulary beside it.
+            ValueError: nothing says whether text is to be lower-cased.
+        """
+        if self.vocab_file is None:
+            raise FileNotFoundError(f"{self.path} has no {VOCABULARY} beside it")
+        settings = self.settings
+        if settings is None:
+            vocab = read_vocab_lines(self.vocab_file)
+            possible = [lower for lower in (True, False) if casing_problem(vocab, lower) is None]
+            if len(possible) != 1:
+                raise ValueError(f"nothing beside {self.vocab_file} says do_lower_case, and it may be either")
+            settings = TokenizerSettings(do_lower_case=possible[0])
+        return FullTokenizer(self.vocab_file, **settings.to_dict())
+
+
+def open_checkpoint(path_or_name: str | os.PathLike, config: BertConfig | None = None) -> Checkpoint:
+    """Opens a checkpoint of any format, or one of the catalogue, which is fetched where it is not there yet.
+
+    Args:
+        path_or_name: a folder laid out as Google's archives or as Hugging Face's, the prefix of a TensorFlow 1
+            checkpoint, a ``.keras`` or ``.weights.h5`` file, or a name that `tf_bert.checkpoints.catalogue` knows.
+        config: the sizes, where no configuration lies beside the weights.
+
+    Raises:
+        ValueError, FileNotFoundError: nothing there can be read; the message says what was looked for. Or vocabulary,
+            configuration and table do not fit.
+    """
+    path = os.fspath(path_or_name)
+    if not os.path.exists(path) and not os.path.exists(google.checkpoint_prefix(path) + ".index"):
+        path = _fetched(path)
+    if path.endswith((".keras", ".h5")):
+        checkpoint = _open_keras(path, config)
+    elif _is_hugging_face(path):
+        config = config or huggingface.read_config(path)
+        checkpoint = _checkpoint(path, "huggingface", config, huggingface.HuggingFaceReader(path), path)
+    else:
+        reader = google.GoogleReader(path)
+        folder = path if os.path.isdir(path) else os.path.dirname(reader.prefix) or "."
+        config = config or _google_config(folder, reader.prefix)
+        checkpoint = _checkpoint(path, "google", config, reader, folder)
+    if checkpoint.vocab_file is not None and WORD_EMBEDDINGS in checkpoint.reader.shapes:
+        rows = checkpoint.reader.shapes[WORD_EMBEDDINGS][0]
+        lines = len(read_vocab_lines(checkpoint.vocab_file))
+        check_vocabulary_size(lines, checkpoint.config.vocab_size, rows, path)
+    return checkpoint
+
+
+def _fetched(name: str) -> str:
+    try:
+        return catalogue.fetch(name)
+    except KeyError as error:
+        raise FileNotFoundError(
+            f"there is no checkpoint {name}: no such file, folder or prefix of an .index file, and {error.args[0]}"
+        ) from None
+
+
+def _is_hugging_face(path: str) -> bool:
+    return (
+        os.path.isdir(path)
+        and huggingface.is_hugging_face(path)
+        and not os.path.exists(os.path.join(path, GOOGLE_CONFIG))
+    )
+
+
+def _google_config(folder: str, prefix: str) -> BertConfig:
+    file = os.path.join(folder, GOOGLE_CONFIG)
+    if not os.path.exists(file):
+        raise FileNotFoundError(f"no {GOOGLE_CONFIG} beside the checkpoint {prefix}; it says the model's sizes")
+    return BertConfig.from_json_file(file)
+
+
+def _checkpoint(path: str, format: str, config: BertConfig, reader: loading.Reader, folder: str) -> Checkpoint:
+    vocab_file = os.path.join(folder, VOCABULARY)
+    settings = TokenizerSettings.read(folder) or TokenizerSettings.from_dict(config.extra)
+    return Checkpoint(path, format, config, reader, vocab_file if os.path.exists(vocab_file) else None, settings)
+
+
+def _open_keras(path: str, config: BertConfig | None) -> Checkpoint:
+    import keras
+
+    folder = os.path.dirname(path) or "."
+    importlib.import_module("tf_bert.models.bert_tasks")  # registers the classes that the file names
+    try:
+        if path.endswith(".keras"):
+            model = keras.saving.load_model(path)
+        else:
+            config = config or _google_config(folder, path)
+            architecture = (config.extra.get("architectures") or ["BertModel"])[0]
+            model = model_class(architecture)(config)
+            model.load_weights(path)
+    except (OSError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be loaded by Keras: {error}") from None
+    if not isinstance(getattr(model, "config", None), BertConfig):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which is no BERT of tf_bert")
+    format = "keras" if path.endswith(".keras") else "weights"
+    return _checkpoint(path, format, model.config, ModelReader(model), folder)
+
+
+class ModelReader:
+    """The variables of a model, as a reader."""
+
+    def __init__(self, model):
+        self.model, self.where = model, model.name
+        self._variables = names.model_variables(model)
+        self.shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
+        self.dtypes = {name: variable.dtype for name, variable in self._variables.items()}
+
+    def read(self, name: str):
+        """The value of one variable."""
+        return self._variables[name].numpy()
+
+
+def architecture_of(shapes: Mapping[str, Any]) -> str:
+    """Hugging Face's name of the architecture that has these variables.
+
+    Example:
+        >>> architecture_of({"bert/pooler/dense/kernel": (8, 8), "output_weights": (2, 8)})
+        'BertForSequenceClassification'
+    """
+    if "cls/squad/output_weights" in shapes:
+        return "BertForQuestionAnswering"
+    if "output_weights" in shapes:
+        pooled = "bert/pooler/dense/kernel" in shapes
+        return "BertForSequenceClassification" if pooled else "BertForTokenClassification"
+    if "cls/seq_relationship/output_weights" in shapes:
+        return "BertForPreTraining"
+    return "BertForMaskedLM" if "cls/predictions/output_bias" in shapes else "BertModel"
+
+
+def model_class(architecture: str) -> type:
+    """Our class of an architecture."""
+    module, name = ARCHITECTURES[architecture]
+    return getattr(importlib.import_module(module), name)
+
+
+def architecture_name(model) -> str:
+    """Hugging Face's name of a model's architecture."""
+    found = [name for name, (_, ours) in ARCHITECTURES.items() if ours == type(model).__name__]
+    return found[0] if found else architecture_of(names.model_variables(model))
+
+
+def copy_companions(folder: str, vocab_file: str | None, settings: TokenizerSettings | None) -> None:
+    """Puts the vocabulary and the switches of its tokenizer beside the weights.
+
+    Raises:
+        ValueError: another vocabulary is there already.
+    """
+    os.makedirs(folder, exist_ok=True)
+    target = os.path.join(folder, VOCABULARY)
+    if vocab_file is not None:
+        if os.path.exists(target):
+            with open(target, "rb") as there, open(vocab_file, "rb") as ours:
+                if there.read() != ours.read():
+                    raise ValueError(f"{target} is there already and is not {vocab_file}; choose another folder")
+        else:
+            shutil.copyfile(vocab_file, target)
+    if settings is not None:
+        settings.write(folder)
