@@ -1,7 +1,7 @@
 """Text to words: the original's cleaning, lower-casing and splitting (``BasicTokenizer``), to the character.
 
 What the original decides for each character is decided once for each code point here and kept in translation tables.
-Everything after the first split at blanks is a function of one blank-free word, so that a caller may remember words.
+Everything after the first split, at blanks, looks at one word at a time, so that a caller may remember words.
 All of it follows the Unicode tables of the running Python, as the original does.
 """
 
@@ -21,8 +21,7 @@ CHINESE_RANGES = (
     (0x2F800, 0x2FA1F),
 )
 
-# Control characters at which str.split() would split; the original deletes them, so that their neighbours join.
-_CONTROLS_THAT_SPLIT = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")
+_ASCII_CONTROLS_THAT_SPLIT = re.compile("[\x0b\x0c\x1c-\x1f]+")
 
 
 def convert_to_unicode(text: str | bytes) -> str:
@@ -95,21 +94,12 @@ class _Table(dict):
         raise TypeError("translation tables are shared by all tokenizers of a process and not pickled")
 
 
-@functools.cache
-def cleaning_table(tokenize_chinese_chars: bool) -> _Table:
-    """Deletes what the original deletes, puts spaces around Chinese characters, makes every blank a space."""
+def _is_deleted(char: str) -> bool:
+    return char in "\x00\ufffd" or is_control(char)
 
-    def translate(code: int) -> int | str | None:
-        char = chr(code)
-        if code in (0, 0xFFFD) or is_control(char):
-            return None
-        if is_whitespace(char):
-            return " "
-        if tokenize_chinese_chars and is_chinese_char(code):
-            return f" {char} "
-        return code
 
-    return _Table(translate)
+# Deletes what the original deletes.
+CLEANING_TABLE = _Table(lambda code: None if _is_deleted(chr(code)) else code)
 
 
 @functools.cache
@@ -125,9 +115,18 @@ def _splitting_table(strip_accents: bool) -> _Table:
     return _Table(translate)
 
 
-def split_at_blanks(text: str) -> list[str]:
-    """Splits text at every character that ends a word in the original, and at no other."""
-    return _CONTROLS_THAT_SPLIT.sub("", text).split()
+@functools.cache
+def word_pattern(tokenize_chinese_chars: bool) -> re.Pattern:
+    """Matches the words of a text: each Chinese character, and each stretch without them and without blanks.
+
+    Blanks are what ``str.split`` splits at, less the control characters that the original deletes, so that their
+    neighbours join.
+    """
+    blanks = "".join(char for char in map(chr, range(0x3001)) if char.isspace() and not is_control(char))
+    chinese = "".join(f"{chr(first)}-{chr(last)}" for first, last in CHINESE_RANGES)
+    if tokenize_chinese_chars:
+        return re.compile(f"[{chinese}]|[^{blanks}{chinese}]+")
+    return re.compile(f"[^{blanks}]+")
 
 
 class BasicTokenizer:
@@ -158,6 +157,7 @@ class BasicTokenizer:
         self.do_lower_case = bool(do_lower_case)
         self.strip_accents = self.do_lower_case if strip_accents is None else bool(strip_accents)
         self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
+        self._words = word_pattern(self.tokenize_chinese_chars)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the words and punctuation marks of a text.
@@ -165,19 +165,21 @@ class BasicTokenizer:
         Raises:
             ValueError: text is neither ``str`` nor ``bytes``.
         """
-        words = split_at_blanks(convert_to_unicode(text))
-        return [token for word in words for token in self.split_word(word)]
+        return [token for word in self.split_text(convert_to_unicode(text)) for token in self.split_word(word)]
+
+    def split_text(self, text: str) -> list[str]:
+        """Splits text at blanks and around Chinese characters; what comes after looks at each word by itself."""
+        if text.isascii():  # the same by a shorter way
+            return _ASCII_CONTROLS_THAT_SPLIT.sub("", text).split()
+        return self._words.findall(text)
 
     def split_word(self, word: str) -> list[str]:
-        """Returns the tokens of one word of `split_at_blanks`; the tokens of a text are those of its words."""
+        """Returns the tokens of one word of `split_text`: cleaned, lower-cased, stripped and split at punctuation."""
         if word.isascii() and word.isalnum():
             return [word.lower() if self.do_lower_case else word]
-        tokens = []
-        splitting = _splitting_table(self.strip_accents)
-        for part in word.translate(cleaning_table(self.tokenize_chinese_chars)).split():
-            if self.do_lower_case:
-                part = part.lower()
-            if self.strip_accents:
-                part = unicodedata.normalize("NFD", part)
-            tokens += part.translate(splitting).split()
-        return tokens
+        word = word.translate(CLEANING_TABLE)
+        if self.do_lower_case:
+            word = word.lower()
+        if self.strip_accents:
+            word = unicodedata.normalize("NFD", word)
+        return word.translate(_splitting_table(self.strip_accents)).split()

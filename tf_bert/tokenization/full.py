@@ -5,9 +5,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, split_at_blanks
+from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, word_pattern
 from tf_bert.tokenization.encoding import pack, truncated_lengths
-from tf_bert.tokenization.offsets import WORDS, split_word_with_offsets
+from tf_bert.tokenization.offsets import split_word_with_offsets
 from tf_bert.tokenization.vocabulary import (
     SPECIAL_TOKENS,
     check_special_tokens,
@@ -123,7 +123,9 @@ class FullTokenizer:
         return [piece for i, part in parts for piece in ([part] if i % 2 else self._tokenize(part))]
 
     def _tokenize(self, text: str) -> list[str]:
-        return list(itertools.chain.from_iterable(map(self._pieces_of.__getitem__, split_at_blanks(text))))
+        return list(
+            itertools.chain.from_iterable(map(self._pieces_of.__getitem__, self.basic_tokenizer.split_text(text)))
+        )
 
     def _split_word(self, word: str) -> list[str]:
         split = self.wordpiece_tokenizer.split_word
@@ -143,13 +145,14 @@ class FullTokenizer:
         """
         text = convert_to_unicode(text)
         parts = [text] if self._special_tokens is None else self._special_tokens.split(text)
+        words = word_pattern(self.basic_tokenizer.tokenize_chinese_chars)
         tokens, offsets, base = [], [], 0
         for i, part in enumerate(parts):
             if i % 2:
                 tokens.append(part)
                 offsets.append((base, base + len(part)))
             else:
-                for match in WORDS.finditer(part):
+                for match in words.finditer(part):
                     place = base + match.start()
                     for piece, start, end in self._spans_of[match.group()]:
                         tokens.append(piece)

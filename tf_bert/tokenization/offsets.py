@@ -1,13 +1,9 @@
 """Where in the text each token stands: the steps of `BasicTokenizer` once more, with a map of characters beside."""
 
-import re
 import unicodedata
 from typing import NamedTuple
 
-from tf_bert.tokenization.basic import BasicTokenizer, cleaning_table, is_chinese_char, is_punctuation
-
-# The words of basic.split_at_blanks with their places: what is no blank, and the controls that the original deletes.
-WORDS = re.compile("[\\S\x0b\x0c\x1c-\x1f\x85]+")
+from tf_bert.tokenization.basic import CLEANING_TABLE, BasicTokenizer, is_punctuation
 
 
 class Char(NamedTuple):
@@ -24,8 +20,7 @@ def normalize_with_offsets(word: str, basic: BasicTokenizer) -> list[Char]:
     A stripped accent that stands as a character of its own belongs to the character before it, so that ``"é"`` and
     ``"e\\u0301"`` are both covered whole; deleted control and format characters belong to nothing.
     """
-    table = cleaning_table(basic.tokenize_chinese_chars)
-    cleaned = [(char, place) for place, char in enumerate(word) if table[ord(char)] is not None]
+    cleaned = [(char, place) for place, char in enumerate(word) if CLEANING_TABLE[ord(char)] is not None]
     if basic.do_lower_case:
         places = [place for char, place in cleaned for _ in char.lower()]
         # Lower-cased as a whole: the form of a sigma depends on its neighbours, its length does not.
@@ -51,10 +46,9 @@ def split_word_with_offsets(word: str, basic: BasicTokenizer) -> list[tuple[str,
     """Returns the tokens of ``basic.split_word(word)``, each with its characters."""
     tokens, alone = [], True  # alone: the token before takes no further character
     for char in normalize_with_offsets(word, basic):
-        chinese = basic.tokenize_chinese_chars and is_chinese_char(ord(word[char.start]))
-        single = chinese or is_punctuation(char.char)
-        if single or alone:
+        mark = is_punctuation(char.char)
+        if mark or alone:
             tokens.append([])
         tokens[-1].append(char)
-        alone = single
+        alone = mark
     return [("".join(char.char for char in chars), chars) for chars in tokens]
