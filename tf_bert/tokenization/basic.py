@@ -129,6 +129,13 @@ def word_pattern(tokenize_chinese_chars: bool) -> re.Pattern:
     return re.compile(f"[^{blanks}]+")
 
 
+def split_at_blanks(text: str, tokenize_chinese_chars: bool = True) -> list[str]:
+    """Splits text at blanks and around Chinese characters; all that `BasicTokenizer` does then concerns one word."""
+    if text.isascii():  # the same by a shorter way
+        return _ASCII_CONTROLS_THAT_SPLIT.sub("", text).split()
+    return word_pattern(tokenize_chinese_chars).findall(text)
+
+
 class BasicTokenizer:
     """Splits text at blanks, punctuation and around Chinese characters; lower-cases and strips accents.
 
@@ -157,7 +164,6 @@ class BasicTokenizer:
         self.do_lower_case = bool(do_lower_case)
         self.strip_accents = self.do_lower_case if strip_accents is None else bool(strip_accents)
         self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
-        self._words = word_pattern(self.tokenize_chinese_chars)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the words and punctuation marks of a text.
@@ -165,16 +171,11 @@ class BasicTokenizer:
         Raises:
             ValueError: text is neither ``str`` nor ``bytes``.
         """
-        return [token for word in self.split_text(convert_to_unicode(text)) for token in self.split_word(word)]
-
-    def split_text(self, text: str) -> list[str]:
-        """Splits text at blanks and around Chinese characters; what comes after looks at each word by itself."""
-        if text.isascii():  # the same by a shorter way
-            return _ASCII_CONTROLS_THAT_SPLIT.sub("", text).split()
-        return self._words.findall(text)
+        words = split_at_blanks(convert_to_unicode(text), self.tokenize_chinese_chars)
+        return [token for word in words for token in self.split_word(word)]
 
     def split_word(self, word: str) -> list[str]:
-        """Returns the tokens of one word of `split_text`: cleaned, lower-cased, stripped and split at punctuation."""
+        """Returns the tokens of one word of `split_at_blanks`: cleaned, lower-cased, stripped and split at punctuation."""
         if word.isascii() and word.isalnum():
             return [word.lower() if self.do_lower_case else word]
         word = word.translate(CLEANING_TABLE)

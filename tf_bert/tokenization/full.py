@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, word_pattern
+from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, split_at_blanks, word_pattern
 from tf_bert.tokenization.encoding import pack, truncated_lengths
 from tf_bert.tokenization.offsets import split_word_with_offsets
 from tf_bert.tokenization.vocabulary import (
