@@ -78,12 +78,11 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, memory_shape=None):
-        """Makes ``self/query``, ``self/key``, ``self/value`` and ``output/dense``, named as in checkpoints."""
-        memory_shape = memory_shape or x_shape
-        with keras.name_scope("self"):
+        """Makes ``self/query``, ``self/key``, ``self/value`` and ``output/dense``; ``cross/...`` for a memory."""
+        with keras.name_scope("cross" if memory_shape else "self"):
             self.query.build(x_shape)
-            self.key.build(memory_shape)
-            self.value.build(memory_shape)
+            self.key.build(memory_shape or x_shape)
+            self.value.build(memory_shape or x_shape)
         with keras.name_scope("output"):
             self.project.build((*x_shape[:-1], self.hidden_size))
 
@@ -109,7 +108,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if allowed is None:
             probs = ops.softmax(scores)
         elif self.mask == "additive":
-            probs = ops.softmax(scores + ops.where(allowed, 0.0, -10000.0))
+            probs = ops.softmax(ops.where(allowed, scores, scores - 10000.0))
         else:
             probs = ops.softmax(ops.where(allowed, scores, -1e30)) * ops.cast(allowed, scores.dtype)
         probs = ops.cast(probs, self.compute_dtype)

@@ -31,7 +31,7 @@ def get_activation(activation: str | Callable | None) -> Callable | None:
 
     Args:
         activation: ``gelu`` (tanh approximation), ``gelu_erf``, ``relu``, ``tanh`` or ``linear``, in any case; None or
-            ``""`` for none; anything that is not a string is returned as it is.
+            ``""`` for none; a function is returned as it is, and loaded from what Keras saved in its place.
 
     Returns:
         The function, or None where there is none to apply.
@@ -43,6 +43,8 @@ def get_activation(activation: str | Callable | None) -> Callable | None:
         >>> get_activation("GELU") is gelu, get_activation("linear") is None
         (True, True)
     """
+    if isinstance(activation, dict):
+        return keras.saving.deserialize_keras_object(activation)
     if not isinstance(activation, str):
         return activation
     if activation.lower() not in ACTIVATIONS:
