@@ -175,7 +175,7 @@ class BasicTokenizer:
         return [token for word in words for token in self.split_word(word)]
 
     def split_word(self, word: str) -> list[str]:
-        """Returns the tokens of one word of `split_at_blanks`: cleaned, lower-cased, stripped and split at punctuation."""
+        """Returns the tokens of a word of `split_at_blanks`: cleaned, lower-cased, stripped, split at punctuation."""
         if word.isascii() and word.isalnum():
             return [word.lower() if self.do_lower_case else word]
         word = word.translate(CLEANING_TABLE)

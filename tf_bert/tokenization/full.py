@@ -123,9 +123,8 @@ class FullTokenizer:
         return [piece for i, part in parts for piece in ([part] if i % 2 else self._tokenize(part))]
 
     def _tokenize(self, text: str) -> list[str]:
-        return list(
-            itertools.chain.from_iterable(map(self._pieces_of.__getitem__, self.basic_tokenizer.split_text(text)))
-        )
+        words = split_at_blanks(text, self.basic_tokenizer.tokenize_chinese_chars)
+        return list(itertools.chain.from_iterable(map(self._pieces_of.__getitem__, words)))
 
     def _split_word(self, word: str) -> list[str]:
         split = self.wordpiece_tokenizer.split_word
