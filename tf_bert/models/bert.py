@@ -10,10 +10,13 @@ from tf_bert.layers.embeddings import BertEmbeddings, check_range
 from tf_bert.layers.feed_forward import create_initializer
 from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, gather_indexes
 from tf_bert.layers.transformer import TransformerEncoderBlock
+from tf_bert.models.checkpointed import Checkpointed
+from tf_bert.models.configured import Configured
+from tf_bert.training.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")
-class Bert(keras.Model):
+class Bert(Checkpointed, Configured, Trainer):
     """The encoder: embeddings, a stack of Transformer blocks, and a pooler on the first position.
 
     It is built, with all its variables, as soon as it is made; the path of a variable is its name in Google's
@@ -22,6 +25,7 @@ class Bert(keras.Model):
     Args:
         config: sizes and rates.
         use_one_hot_embeddings: whether words are looked up by a product with a one-hot matrix, which suits TPUs.
+        add_pooler: whether there is a pooler; without one there is no ``pooled_output``.
 
     Call arguments:
         inputs: a dict of [B, S] integers: ``input_ids``; ``input_mask``, 1 for a real position and 0 for padding (all 1
@@ -46,7 +50,16 @@ class Bert(keras.Model):
         (TensorShape([1, 4, 8]), TensorShape([1, 8]))
     """
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "bert", **kwargs):
+    config_class = BertConfig
+
+    def __init__(
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool = False,
+        add_pooler: bool = True,
+        name: str = "bert",
+        **kwargs,
+    ):
         super().__init__(name=name, **kwargs)
         self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
         self.embeddings = BertEmbeddings(
@@ -74,12 +87,16 @@ class Bert(keras.Model):
             )
             for i in range(config.num_hidden_layers)
         ]
-        self.pooler = keras.layers.Dense(
-            config.hidden_size,
-            activation="tanh",
-            kernel_initializer=create_initializer(config.initializer_range),
-            dtype=self.dtype_policy,
-            name="dense",
+        self.pooler = (
+            keras.layers.Dense(
+                config.hidden_size,
+                activation="tanh",
+                kernel_initializer=create_initializer(config.initializer_range),
+                dtype=self.dtype_policy,
+                name="dense",
+            )
+            if add_pooler
+            else None
         )
         self.build()
 
@@ -89,8 +106,9 @@ class Bert(keras.Model):
         with keras.name_scope("encoder"):
             for block in self.encoder:
                 block.build((None, None, self.config.hidden_size))
-        with keras.name_scope("pooler"):
-            self.pooler.build((None, self.config.hidden_size))
+        if self.pooler is not None:
+            with keras.name_scope("pooler"):
+                self.pooler.build((None, self.config.hidden_size))
 
     def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
         """Encodes a batch."""
@@ -108,10 +126,11 @@ class Bert(keras.Model):
             all_encoder_layers.append(x)
         outputs = {
             "sequence_output": x,
-            "pooled_output": self.pooler(x[:, 0]),  # [B, H], of [CLS]
             "all_encoder_layers": all_encoder_layers,
             "embedding_output": embedding_output,
         }
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])  # [B, H], of [CLS]
         return outputs | {"attention_probs": attention_probs} if return_attention_probs else outputs
 
     def get_embedding_table(self) -> keras.Variable:
@@ -121,21 +140,16 @@ class Bert(keras.Model):
     def get_config(self):
         """What `from_config` needs."""
         return super().get_config() | {
-            "config": self.config.to_dict(),
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
+            "add_pooler": self.pooler is not None,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Makes the model from what `get_config` returned."""
-        return cls(**config | {"config": BertConfig.from_dict(config["config"])})
 
 
 BertModel = Bert
 
 
 @keras.saving.register_keras_serializable("tf_bert")
-class BertForPreTraining(keras.Model):
+class BertForPreTraining(Checkpointed, Configured, Trainer):
     """BERT with the heads of its two pre-training tasks (Devlin et al. 2018, section 3.1).
 
     Args:
@@ -163,13 +177,18 @@ class BertForPreTraining(keras.Model):
         >>> outputs = model(inputs)
         >>> outputs["masked_lm_logits"].shape, outputs["next_sentence_logits"].shape
         (TensorShape([1, 1, 30]), TensorShape([1, 2]))
-        >>> sorted(model.losses(inputs, outputs))
-        ['masked_lm_loss', 'next_sentence_loss']
+        >>> model.per_example_losses(inputs, outputs)["masked_lm_loss"].shape
+        TensorShape([1, 1])
     """
+
+    config_class = BertConfig
+    loss_names = ("masked_lm_loss", "next_sentence_loss")
+    metric_names = ("masked_lm_accuracy", "next_sentence_accuracy")
+    weight_epsilon = {"masked_lm_loss": 1e-5}
 
     def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, **kwargs):
         super().__init__(**kwargs)
-        self.config = config
+        self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
         with keras.name_scope(self.name):
             self.bert = Bert(config, use_one_hot_embeddings, dtype=self.dtype_policy)
         self.masked_lm = MaskedLMHead(
@@ -201,6 +220,38 @@ class BertForPreTraining(keras.Model):
             "masked_lm_logits": self.masked_lm(x, table=self.bert.get_embedding_table()),  # [B, P, V]
             "next_sentence_logits": self.next_sentence(outputs["pooled_output"]),  # [B, 2]
         }
+
+    def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """1 for each real prediction, and for each pair of segments."""
+        weights = inputs["masked_lm_weights"]
+        return {"masked_lm_loss": weights, "next_sentence_loss": ops.ones_like(weights[:, 0])}
+
+    def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Cross-entropy of each prediction [B, P], and of each pair of segments [B]."""
+        labels = ops.reshape(inputs["next_sentence_labels"], (-1,))
+        return {
+            "masked_lm_loss": cross_entropy("masked_lm_ids", inputs["masked_lm_ids"], outputs["masked_lm_logits"]),
+            "next_sentence_loss": cross_entropy("next_sentence_labels", labels, outputs["next_sentence_logits"]),
+        }
+
+    def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Whether each prediction [B, P], and each pair of segments [B], is right."""
+        labels = ops.reshape(inputs["next_sentence_labels"], (-1,))
+        weights = self.loss_weights(inputs)
+        return {
+            "masked_lm_accuracy": (
+                correct(inputs["masked_lm_ids"], outputs["masked_lm_logits"]),
+                weights["masked_lm_loss"],
+            ),
+            "next_sentence_accuracy": (
+                correct(labels, outputs["next_sentence_logits"]),
+                weights["next_sentence_loss"],
+            ),
+        }
+
+    def get_config(self):
+        """What `from_config` needs."""
+        return super().get_config() | {"use_one_hot_embeddings": self.use_one_hot_embeddings}
 
 
 def get_masked_lm_output(logits, label_ids, label_weights):
@@ -239,3 +290,8 @@ def cross_entropy(name, labels, logits):
     """-log softmax(logits)[label], [...]; a label out of range raises, or gives NaN in code compiled by XLA."""
     check_range(name, labels, logits.shape[-1], f"there are {logits.shape[-1]} classes")
     return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def correct(labels, logits):
+    """1.0 where the greatest logit [..., C] is that of the label [...], else 0.0."""
+    return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), logits.dtype)
