@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import tempfile
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -11,10 +13,11 @@ import numpy as np
 from tf_bert.checkpoints import formats, google, huggingface, loading, names
 from tf_bert.checkpoints.formats import Checkpoint, ModelReader
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
-from tf_bert.checkpoints.vocabulary import check_vocabulary_size
+from tf_bert.checkpoints.vocabulary import ResizedReader, check_vocabulary_size, grow, prune
 from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer
 from tf_bert.tokenization.full import FullTokenizer
+from tf_bert.tokenization.vocabulary import read_vocab_lines, save_vocab
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
@@ -195,3 +198,44 @@ def usual_format(path: str | os.PathLike, folder: str) -> str:
     """The format that the ending of a path asks for; that of a ``folder`` otherwise."""
     endings = {".keras": "keras", ".h5": "weights"}
     return endings.get(os.path.splitext(path)[1], folder)
+
+
+def resize(
+    checkpoint: Checkpoint,
+    target: str | os.PathLike,
+    add: Sequence[str] = (),
+    keep: Sequence[str] | None = None,
+    use_unused: bool = True,
+    seed: int = 0,
+) -> str:
+    """Writes a checkpoint with another vocabulary, in its own format.
+
+    Args:
+        checkpoint: has a vocabulary beside it.
+        target: see `write`.
+        add: new pieces, see `tf_bert.checkpoints.vocabulary.grow`.
+        keep: the only old pieces to keep, see `tf_bert.checkpoints.vocabulary.prune`; all by default.
+        use_unused: whether new pieces take the places of ``[unusedN]`` first.
+        seed: of the vectors of new pieces.
+
+    Returns:
+        A sentence that says what changed.
+    """
+    if checkpoint.vocab_file is None:
+        raise FileNotFoundError(f"{checkpoint.path} has no {formats.VOCABULARY} beside it")
+    old = read_vocab_lines(checkpoint.vocab_file)
+    kept = old if keep is None else prune(old, keep)
+    pieces = grow(kept, add, use_unused)
+    shorter = ResizedReader(checkpoint.reader, old, kept)
+    reader = ResizedReader(shorter, kept, pieces, checkpoint.config.initializer_range, seed)
+    config = dataclasses.replace(checkpoint.config, vocab_size=len(pieces))
+    with tempfile.TemporaryDirectory() as folder:
+        vocab_file = os.path.join(folder, formats.VOCABULARY)
+        save_vocab(pieces, vocab_file)
+        resized = dataclasses.replace(checkpoint, config=config, reader=reader, vocab_file=vocab_file)
+        write(resized, target, checkpoint.format)
+    renamed = len(set(pieces) - set(old)) - reader.fresh
+    return (
+        f"{len(old)} pieces before, {len(old) - len(kept)} taken out, {renamed} put in the place of unused ones, "
+        f"{reader.fresh} added with new vectors, {len(pieces)} now"
+    )

@@ -129,24 +129,13 @@ class GoogleReader:
                 self.dtypes[name] = self.dtypes.pop(alias)
 
     def _check_size(self) -> None:
-        expected = sum(self.sizes())
+        expected = sum(loading.sizes(self))
         found = sum(tf.io.gfile.stat(file).length for file in _data_files(self.prefix))
         if found < expected:
             raise ValueError(
                 f"the data of {self.prefix} is truncated: the index lists {expected:,} bytes, "
                 f"the files have {found:,}; copy or download it again"
             )
-
-    def sizes(self) -> tuple[int, int]:
-        """The bytes of the weights, and of the optimizer's slots and step."""
-        weights = slots = 0
-        for name, shape in self.shapes.items():
-            size = int(np.prod(shape)) * np.dtype(self.dtypes[name]).itemsize
-            if names.is_optimizer_variable(name):
-                slots += size
-            else:
-                weights += size
-        return weights, slots
 
     def read(self, name: str) -> np.ndarray:
         """Reads one variable.
@@ -214,7 +203,7 @@ def save_checkpoint(
     if optimizer is not None:
         tensors.update(_optimizer_slots(model, optimizer))
         if global_step is None:
-            global_step = int(keras.ops.convert_to_numpy(optimizer.iterations))
+            global_step = int(optimizer.iterations)
     if global_step is not None:
         tensors["global_step"] = np.int64(global_step)
     prefix = write_tensors(prefix, tensors)
@@ -278,11 +267,11 @@ def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> s
 
 def latest_checkpoint(directory: str | os.PathLike) -> str | None:
     """The newest checkpoint of a training folder, as its ``checkpoint`` file says; None where there is none."""
-    kept = _noted_checkpoints(os.fspath(directory))
+    kept = noted_checkpoints(os.fspath(directory))
     return kept[-1] if kept else None
 
 
-def _noted_checkpoints(directory: str) -> list[str]:
+def noted_checkpoints(directory: str) -> list[str]:
     """The checkpoints in the folder's ``checkpoint`` file that exist, oldest first; the folder may have been moved."""
     file = os.path.join(directory, _STATE_FILE)
     if not tf.io.gfile.exists(file):
@@ -301,7 +290,7 @@ def _noted_checkpoints(directory: str) -> list[str]:
 
 def _note_checkpoint(prefix: str, keep: int) -> None:
     directory = os.path.dirname(prefix)
-    order = [noted for noted in _noted_checkpoints(directory) if noted != prefix] + [prefix]
+    order = [noted for noted in noted_checkpoints(directory) if noted != prefix] + [prefix]
     old, kept = order[:-keep], order[-keep:]
     lines = [f'model_checkpoint_path: "{os.path.basename(prefix)}"']
     lines += [f'all_model_checkpoint_paths: "{os.path.basename(noted)}"' for noted in kept]

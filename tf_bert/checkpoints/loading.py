@@ -16,13 +16,27 @@ class Reader(Protocol):
     Attributes:
         where: the file or folder, for messages.
         shapes: name -> shape.
+        dtypes: name -> dtype.
     """
 
     where: str
     shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, np.dtype]
 
     def read(self, name: str) -> np.ndarray:
         """Reads one variable."""
+
+
+def sizes(reader: Reader) -> tuple[int, int]:
+    """The bytes of the weights, and those of the optimizer's moments and step."""
+    weights = slots = 0
+    for name, shape in reader.shapes.items():
+        size = int(np.prod(shape)) * np.dtype(reader.dtypes[name]).itemsize
+        if names.is_optimizer_variable(name):
+            slots += size
+        else:
+            weights += size
+    return weights, slots
 
 
 @dataclass

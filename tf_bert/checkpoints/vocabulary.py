@@ -102,8 +102,12 @@ class ResizedReader:
         self.where, self.dtypes = reader.where, reader.dtypes
         self._reader, self._deviation, self._seed = reader, initializer_range, seed
         ids = {piece: number for number, piece in enumerate(old)}
-        renamed = {number: number for number, piece in enumerate(old) if _UNUSED.match(piece)}
-        self._rows = np.array([ids.get(piece, renamed.get(number, -1)) for number, piece in enumerate(new)])
+
+        def old_row(number: int, piece: str) -> int:
+            stays = number < len(old) and (piece == old[number] or piece not in ids and _UNUSED.match(old[number]))
+            return number if stays else ids.get(piece, -1)
+
+        self._rows = np.array([old_row(number, piece) for number, piece in enumerate(new)])
         resized = {name: (len(new), *shape[1:]) for name, shape in reader.shapes.items() if _has_rows(name)}
         self.shapes: Mapping[str, tuple[int, ...]] = {**reader.shapes, **resized}
 

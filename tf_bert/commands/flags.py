@@ -44,6 +44,7 @@ class Flags:
         self._values.set_gnu_getopt(True)
         self._required: list[str] = []
         self._order: list[str] = []
+        self._positional: list[str] = []
         self._refused: dict[str, str] = {}
 
     def _added(self, name: str, required: bool) -> None:
@@ -89,6 +90,10 @@ class Flags:
         absl_flags.DEFINE_enum(name, default, list(choices), help, flag_values=self._values)
         self._added(name, required)
 
+    def positional(self, *names: str) -> None:
+        """Lets flags be given as bare words too, in this order: ``tf-bert checkpoints show NAME``."""
+        self._positional.extend(names)
+
     def refuse(self, name: str, reason: str) -> None:
         """Names a flag of the original that is refused, with what to use instead."""
         self._refused[name] = reason
@@ -110,6 +115,9 @@ class Flags:
         self._values.unparse_flags()  # back to the defaults: a program may call a command's main several times
         try:
             stray = self._values(["tf-bert", *argv])[1:]
+            for name in self._positional:
+                if stray and self._values[name].value is None:
+                    self._values[name].parse(stray.pop(0))
         except absl_flags.UnrecognizedFlagError as error:
             raise UsageError(f"unknown flag --{error.flagname}{self._nearest(error.flagname)}") from None
         except absl_flags.Error as error:
@@ -139,7 +147,8 @@ class Flags:
 
     def help(self) -> str:
         """The text that ``--help`` prints."""
-        lines = [f"usage: tf-bert {self.name} --flag=value ...", "", self.description, "", "flags:"]
+        words = "".join(f" {name.upper()}" for name in self._positional)
+        lines = [f"usage: tf-bert {self.name}{words} --flag=value ...", "", self.description, "", "flags:"]
         for name in self._order:
             flag = self._values[name]
             if flag.boolean:

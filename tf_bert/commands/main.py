@@ -6,7 +6,12 @@ import sys
 from collections.abc import Sequence
 
 # name -> one line for the overview; the module is tf_bert.commands.NAME
-COMMANDS = {}
+COMMANDS = {
+    "checkpoints": "lists, describes and fetches published models",
+    "convert": "converts a checkpoint: Google's, Hugging Face's, Keras's",
+    "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
+    "train_vocab": "builds a vocabulary (vocab.txt) from text",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,59 @@
+"""``tf-bert convert``: a checkpoint of one format into another."""
+
+from tf_bert.commands.flags import Flags
+
+FLAGS = Flags(
+    "convert",
+    """
+    Converts a checkpoint; its format is recognised by looking. Every variable keeps its bits unless another precision
+    is asked for. Vocabulary, casing and the other switches of the tokenizer go along.
+
+    Example:
+        tf-bert convert uncased_L-2_H-128_A-2 bert-tiny-hf
+        tf-bert convert bert-tiny-hf bert-tiny.keras
+        tf-bert convert out/model.ckpt-20000 small --format=google --half
+    """,
+)
+FLAGS.string(
+    "input",
+    None,
+    "A folder of Google's or Hugging Face's, the prefix of a TensorFlow 1 checkpoint, a .keras or .weights.h5 file, or "
+    "a published model (tf-bert checkpoints list).",
+    required=True,
+)
+FLAGS.string("output", None, "A folder, or a file that ends in .keras or .weights.h5.", required=True)
+FLAGS.positional("input", "output")
+FLAGS.enum(
+    "format",
+    None,
+    ["google", "huggingface", "keras", "weights"],
+    "Of the output. By default what its ending says; for a folder huggingface if the input is Google's, else google.",
+)
+FLAGS.boolean("half", False, "Whether to write the weights in float16.")
+FLAGS.boolean("bfloat16", False, "Whether to write the weights in bfloat16.")
+FLAGS.boolean("optimizer", False, "Whether Adam's moments and the step go along (formats google and keras to google).")
+
+
+def run(flags) -> None:
+    """Runs the command."""
+    if flags.half and flags.bfloat16:
+        raise ValueError("--half and --bfloat16 exclude each other")
+    from tf_bert.checkpoints import convert, formats, loading
+
+    dtype = "float16" if flags.half else "bfloat16" if flags.bfloat16 else None
+    checkpoint = convert.convert(flags.input, flags.output, flags.format, dtype, flags.optimizer)
+    written = formats.open_checkpoint(flags.output)
+    weights, slots = loading.sizes(written.reader)
+    moments = 2 * sum(loading.sizes(checkpoint.reader)[:1])
+    print(f"read {checkpoint.path}: {checkpoint.format}, {checkpoint.architecture}")
+    print(f"wrote {flags.output}: {written.format}, {len(written.reader.shapes)} variables")
+    print(f"weights: {weights:,} bytes; with the optimizer's moments: {weights + (slots or moments):,} bytes")
+    if written.vocab_file is None:
+        print("there was no vocab.txt beside the input, so there is none beside the output")
+    elif written.settings is None:
+        print("nothing beside the input says whether text is lower-cased, so nothing beside the output does")
+
+
+def main(argv=None) -> int:
+    """Entry point; returns the exit status."""
+    return FLAGS.run(run, argv)
