@@ -35,11 +35,15 @@ class Progress:
         self._lines = not terminal
         self._description, self._total, self._unit, self._seconds = description, total, unit, seconds
         self._count = 0
+        self._note = ""
         self._start = self._last = time.monotonic()
 
-    def update(self, units: int = 1) -> None:
-        """Counts ``units`` more."""
+    def update(self, units: int = 1, note: str | None = None) -> None:
+        """Counts ``units`` more; ``note`` is shown behind the numbers from now on."""
         self._count += units
+        if note is not None:
+            self._note = note
+            self._bar.set_postfix_str(note, refresh=False)
         self._bar.update(units)
         if self._lines and time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
@@ -52,7 +56,8 @@ class Progress:
         if self._total:
             left = max(self._total - self._count, 0) / max(rate, 1e-9)
             text += f" of {self._total:,} ({100 * self._count / self._total:.0f} %), {left:.0f} s left"
-        print(f"{text}, {rate:,.0f} {self._unit}/s", file=sys.stderr, flush=True)
+        text += f", {rate:,.{0 if rate >= 10 else 2}f} {self._unit}/s"
+        print(f"{text}, {self._note}" if self._note else text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Ends the bar."""
@@ -63,6 +68,12 @@ class Progress:
 
     def __exit__(self, *exception) -> None:
         self.close()
+
+
+def say(text: str) -> None:
+    """Prints a line on standard error, above a progress bar if there is one."""
+    tqdm.write(text, file=sys.stderr)
+    sys.stderr.flush()
 
 
 def track(iterable: Iterable, description: str, total: int | None = None, unit: str = "it") -> Iterator:

@@ -4,8 +4,8 @@ Training reads the files in a seeded order, several at a time, shuffles their re
 ever; evaluation reads the files and their records in order, as the original does. Records are batched before they are
 parsed, which is five times faster than one by one. Lengths, damage and ids beyond the tables are checked on the host.
 
-A position in the training data is a number of batches: the same seed gives the same order, so that a run goes on where
-it stopped by skipping the batches it has had.
+A position in the training data is a number of records: the same seed gives the same order, so that a run goes on where
+it stopped by skipping what it has had.
 """
 
 import contextlib
@@ -166,7 +166,7 @@ def train_dataset(
     *,
     seed: int = 12345,
     shuffle_buffer: int = SHUFFLE_BUFFER,
-    skip_batches: int = 0,
+    skip_records: int = 0,
     limits: Mapping[str, int] | None = None,
     shard: tuple[int, int] = (0, 1),
     deterministic: bool = True,
@@ -182,7 +182,7 @@ def train_dataset(
         seed: of the order. It is combined with TensorFlow's global seed (``keras.utils.set_random_seed``).
         shuffle_buffer: records to draw the next one from; one that holds all of them shuffles perfectly, 1 keeps the
             order in which the files are read.
-        skip_batches: where to begin: this many batches were had already. Whole passes are skipped without reading.
+        skip_records: where to begin: this many records were had already. Whole passes are skipped without reading.
         limits: feature -> smallest value that is too large (see `id_limits`); checked in every batch.
         shard: (index, count) of this worker among those that read together: it gets its share of the files, or of
             the records when there are fewer files than workers.
@@ -196,7 +196,7 @@ def train_dataset(
     by_file = len(records.files) >= count
     files = list(records.files[index::count] if by_file else records.files)
 
-    first_pass, skip_records = 0, skip_batches * batch_size
+    first_pass = 0
     if skip_records:
         held = sum(records.counts()[index::count]) if by_file else (sum(records.counts()) - index + count - 1) // count
         first_pass, skip_records = divmod(skip_records, held)
