@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -201,21 +202,25 @@ class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
         if self.bias_correction:
             # m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon), with the factors taken out of the fraction
             step = tf.cast(self.iterations + 1, dtype)
-            root = tf.sqrt(1.0 - tf.constant(self.beta_2, dtype) ** step)
-            rate *= root / (1.0 - tf.constant(self.beta_1, dtype) ** step)
+            root = tf.sqrt(1.0 - tf.cast(self.beta_2, dtype) ** step)
+            rate *= root / (1.0 - tf.cast(self.beta_1, dtype) ** step)
             epsilon *= root
         # The fused kernel corrects the bias by powers of beta; with both powers 0 it is the update without correction.
+        # It takes 1 - beta_2 in the variable's precision, which for float32 and 0.999 is 1.3e-5 off. Scaling the
+        # gradient makes up for that in v, and dividing the rate by the same factor in the update.
+        beta_2 = tf.constant(self.beta_2, dtype)
+        factor = math.sqrt((1.0 - self.beta_2) / (1.0 - float(np.asarray(self.beta_2, dtype.as_numpy_dtype))))
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self.adam_m(variable).value.handle,
             v=self.adam_v(variable).value.handle,
             beta1_power=tf.zeros((), dtype),
             beta2_power=tf.zeros((), dtype),
-            lr=rate,
+            lr=rate / factor,
             beta1=tf.constant(self.beta_1, dtype),
-            beta2=tf.constant(self.beta_2, dtype),
+            beta2=beta_2,
             epsilon=epsilon,
-            grad=tf.cast(gradient, dtype),
+            grad=factor * tf.cast(gradient, dtype),
         )
 
     def get_config(self) -> dict:

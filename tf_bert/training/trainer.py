@@ -1,0 +1,387 @@
+"""The base class of every model that is trained: ``compile``, ``fit``, ``evaluate`` and ``predict`` as in Keras, and right
+under every `tf.distribute` strategy.
+
+N replicas give the update of one device, because the weights of a loss are summed over all replicas (and all
+micro-batches) before the gradient is taken, the gradients are summed once, and clipping comes after the sum. Keras 3
+divides per replica, clips per replica, and cannot run several steps per execution or several workers.
+"""
+
+import functools
+import re
+
+import keras
+import tensorflow as tf
+
+from tf_bert.training.optimization import global_norm, gradients_are_summed
+
+_NOT_FINITE = "the loss is not finite at step"
+
+
+class NonFiniteLossError(ValueError):
+    """The loss of a training step is NaN or infinite. The step was not applied."""
+
+
+class WeightedMean(keras.metrics.Metric):
+    """The sum of ``weight * value`` over the sum of ``weight``, both summed over all replicas by the caller."""
+
+    def __init__(self, name: str, dtype: str | None = None):
+        super().__init__(name=name, dtype=dtype)
+        # Every replica holds the same sums, so one of them is read; Keras's own metrics would add them up.
+        self.total = self.add_variable((), "zeros", dtype=self.dtype, aggregation="only_first_replica", name="total")
+        self.weight = self.add_variable((), "zeros", dtype=self.dtype, aggregation="only_first_replica", name="weight")
+
+    def update_state(self, total, weight) -> None:
+        """Adds sums over one global batch."""
+        self.total.assign_add(tf.cast(total, self.dtype))
+        self.weight.assign_add(tf.cast(weight, self.dtype))
+
+    def result(self) -> tf.Tensor:
+        """The mean; 0 where all weights are 0."""
+        return tf.math.divide_no_nan(self.total.value, self.weight.value)
+
+
+class _Trackers:
+    """Holds metrics where Keras does not look for them: they belong to a run, not to the saved model."""
+
+    def __init__(self, names, dtype: str):
+        self.metrics = {name: WeightedMean(name, dtype) for name in names}
+
+
+class Trainer(keras.Model):
+    """A `keras.Model` that brings its own losses, and trains alike on one device and on many.
+
+    A subclass names its losses and says what they are, example by example; it never divides by a batch size. Each loss
+    is ``sum(weight * value) / sum(weight)`` over the whole global batch, and the sum of the losses is minimised. The
+    inputs are a dict that holds the labels too; ``fit(x, y, sample_weight)`` puts ``y`` under ``label_name``, and
+    ``sample_weight`` multiplies the weights of its example in every loss and metric.
+
+    ``fit`` and ``evaluate`` show ``loss`` (the mean over the batches, weighted by their number of examples), each loss
+    and each metric by name (exact weighted means over all examples), and ``fit`` also ``gradient_norm`` (before
+    clipping) and ``learning_rate`` of the last update. A loss that is named ``"loss"`` takes the place of the mean.
+
+    Compiled with Keras's own ``loss=``, or without ``loss_names``, a model takes Keras's ordinary way, with Keras's
+    division per replica.
+
+    Attributes:
+        loss_names: names of the losses, as in the dicts that `per_example_losses` and `loss_weights` return.
+        metric_names: names of the further metrics, as in the dict that `per_example_metrics` returns.
+        weight_epsilon: what is added to the weight sum of a loss in training: ``{"masked_lm_loss": 1e-5}`` in BERT.
+        label_name: the key of ``inputs`` under which ``fit(x, y)`` puts ``y``.
+
+    Example:
+        >>> class Line(Trainer):
+        ...     loss_names = ("loss",)
+        ...     label_name = "y"
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.dense = keras.layers.Dense(1)
+        ...         self.build({"x": (None, 1)})
+        ...     def build(self, shape):
+        ...         self.dense.build(shape["x"])
+        ...         self.built = True
+        ...     def call(self, inputs):
+        ...         return self.dense(inputs["x"])
+        ...     def loss_weights(self, inputs):
+        ...         return {"loss": tf.ones_like(inputs["y"])}
+        ...     def per_example_losses(self, inputs, outputs):
+        ...         return {"loss": tf.square(outputs - inputs["y"])}
+        >>> model = Line()
+        >>> model.compile(optimizer=keras.optimizers.SGD(0.1))
+        >>> x = tf.constant([[0.0], [1.0], [2.0]])
+        >>> history = model.fit({"x": x}, 2.0 * x + 1.0, batch_size=3, epochs=200, verbose=0)
+        >>> round(model.evaluate({"x": x}, 2.0 * x + 1.0, verbose=0), 4)
+        0.0
+    """
+
+    loss_names: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
+    weight_epsilon: dict[str, float] = {}
+    label_name: str | None = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        names = dict.fromkeys(("loss", *self.loss_names, *self.metric_names))
+        self._trackers = _Trackers(names, self.variable_dtype)
+        self._accumulation = 1
+        self._epoch_steps = None
+
+    def loss_weights(self, inputs: dict) -> dict:
+        """The weight of every value of every loss; may depend on the inputs only.
+
+        Args:
+            inputs: a batch, as given to ``fit``.
+
+        Returns:
+            A dict from each name in ``loss_names`` to weights, of the shape of that loss in `per_example_losses`.
+        """
+        raise NotImplementedError
+
+    def per_example_losses(self, inputs: dict, outputs) -> dict:
+        """The values of every loss, before weights and sums.
+
+        Args:
+            inputs: a batch, as given to ``fit``.
+            outputs: what the model's ``call`` returned for it.
+
+        Returns:
+            A dict from each name in ``loss_names`` to values whose first axis is the batch.
+        """
+        raise NotImplementedError
+
+    def per_example_metrics(self, inputs: dict, outputs) -> dict:
+        """The values of the further metrics, such as 1.0 for a right answer and 0.0 for a wrong one.
+
+        Returns:
+            A dict from each name in ``metric_names`` to a pair (values, weights) of the same shape.
+        """
+        return {}
+
+    def compile(self, optimizer="rmsprop", *, gradient_accumulation_steps: int = 1, **kwargs) -> None:
+        """Configures training, as `keras.Model.compile`.
+
+        Args:
+            optimizer: any Keras optimizer; `tf_bert.training.optimization.create_optimizer` makes BERT's.
+            gradient_accumulation_steps: into how many micro-batches a batch is split. The update is that of the whole
+                batch; memory grows with the micro-batch only, and steps count updates.
+            **kwargs: as in Keras. ``jit_compile=True`` compiles forward and backward pass of each replica with XLA.
+        """
+        if gradient_accumulation_steps < 1:
+            raise ValueError(f"gradient_accumulation_steps is {gradient_accumulation_steps}; it has to be at least 1")
+        super().compile(optimizer, **kwargs)
+        self._accumulation = gradient_accumulation_steps
+        self._compile_config.config["gradient_accumulation_steps"] = gradient_accumulation_steps
+
+    def compile_from_config(self, config: dict) -> None:
+        """Compiles a loaded model as the saved one was, with the optimizer's slots."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """What ``fit`` and ``evaluate`` report, in order."""
+        return list(self._trackers.metrics.values()) if self._own_losses else super().metrics
+
+    @property
+    def _own_losses(self) -> bool:
+        return bool(self.loss_names) and self.loss is None
+
+    def train_step(self, data) -> dict:
+        """One update from one batch, on one replica. Returns the logs."""
+        if not self._own_losses:
+            return super().train_step(data)
+        replica = tf.distribute.get_replica_context()
+        inputs = self._inputs(data)
+        step = tf.convert_to_tensor(self.optimizer.iterations)
+        learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        weights = self._summed_weights(inputs)
+        loss_scale = tf.cast(self.optimizer.scale_loss(1.0), weights.dtype)
+
+        position = step * replica.num_replicas_in_sync + tf.cast(replica.replica_id_in_sync_group, step.dtype)
+        differentiate = self._gradients
+        if self.jit_compile:  # only what lies between the collectives
+            differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
+        gradients, sums = differentiate(inputs, tf.math.divide_no_nan(loss_scale, weights), position)
+        variables = [v for v, g in zip(self.trainable_variables, gradients, strict=True) if g is not None]
+        gradients = [gradient for gradient in gradients if gradient is not None]
+        gradients, sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums))
+
+        logs = self._update_trackers(sums, weights)
+        norm = global_norm(gradients) / tf.cast(loss_scale, gradients[0].dtype)
+        with tf.control_dependencies([self._check_finite(sums, step)]):
+            gradients = [tf.identity(gradient) for gradient in gradients]
+        with gradients_are_summed(self.optimizer):
+            self.optimizer.apply(gradients, variables)
+        return {**logs, "gradient_norm": norm, "learning_rate": learning_rate}
+
+    def test_step(self, data) -> dict:
+        """Losses and metrics of one batch, on one replica, without an update. Returns the logs."""
+        if not self._own_losses:
+            return super().test_step(data)
+        inputs = self._inputs(data)
+        weights = self._summed_weights(inputs)
+        measure = functools.partial(self._forward, training=False)
+        if self.jit_compile:
+            measure = tf.function(measure, jit_compile=True, autograph=False)
+        _, sums = measure(inputs, tf.zeros_like(weights), tf.zeros((), tf.int64))
+        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
+        return self._update_trackers(sums, weights)
+
+    def predict_step(self, data):
+        """The model's outputs for one batch."""
+        return self(self._inputs(data), training=False) if self._own_losses else super().predict_step(data)
+
+    def seed_state(self) -> list[keras.Variable]:
+        """The seed of every dropout layer. The trainer never changes them: see `_dropout_seeds`."""
+        return [variable for variable in self.variables if variable.name == "seed_generator_state"]
+
+    def _dropout_seeds(self, position) -> list:
+        """Seeds of one forward pass: a function of the layer's seed and of ``position`` in the run alone.
+
+        So a resumed run draws the masks it would have drawn, replicas and micro-batches draw different ones, and
+        nothing has to be summed or saved but the step. A layer may draw 1024 times in one pass.
+        """
+        return [(seed, seed.value + tf.stack([tf.zeros_like(position), 1024 * position])) for seed in self.seed_state()]
+
+    def _inputs(self, data) -> dict:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if not isinstance(x, dict):
+            raise ValueError(f"{type(self).__name__} takes a dict of inputs, not a {type(x).__name__}")
+        inputs = dict(x)
+        if isinstance(y, dict):
+            inputs |= y
+        elif y is not None and self.label_name is None:
+            raise ValueError(f"{type(self).__name__} takes its labels in the dict of inputs, not as y")
+        elif y is not None:
+            inputs[self.label_name] = y
+        return inputs if sample_weight is None else {**inputs, "sample_weight": sample_weight}
+
+    def _weighted(self, inputs: dict, weights):
+        """``weights`` times the sample weights, in the precision of the sums."""
+        weights = tf.cast(weights, self.variable_dtype)
+        if "sample_weight" not in inputs:
+            return weights
+        sample_weight = tf.cast(inputs["sample_weight"], weights.dtype)
+        return weights * tf.reshape(sample_weight, [-1] + [1] * (weights.shape.rank - 1))
+
+    def _summed_weights(self, inputs: dict) -> tf.Tensor:
+        """What each loss is divided by: its weights summed over the global batch, [number of losses]."""
+        weights = self.loss_weights(inputs)
+        sums = tf.stack([tf.reduce_sum(self._weighted(inputs, weights[name])) for name in self.loss_names])
+        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
+        return sums + tf.constant([self.weight_epsilon.get(name, 0.0) for name in self.loss_names], sums.dtype)
+
+    def _forward(self, inputs: dict, factors, position, training: bool):
+        """One forward pass.
+
+        Args:
+            inputs: a batch or micro-batch of this replica.
+            factors: what each loss's weighted sum is multiplied by, [number of losses].
+            position: which forward pass of the run this is, int64.
+            training: whether dropout is on.
+
+        Returns:
+            The loss to differentiate, this replica's share of the whole; and sums to be added over replicas and
+            micro-batches, [losses + metrics + 1, 2]: total and weight of each, then the number of examples.
+        """
+        with keras.StatelessScope(self._dropout_seeds(position)):
+            outputs = self(inputs, training=training)
+        values, weights = self.per_example_losses(inputs, outputs), self.loss_weights(inputs)
+        pairs = [(values[name], weights[name]) for name in self.loss_names]
+        metrics = self.per_example_metrics(inputs, outputs)
+        pairs += [metrics[name] for name in self.metric_names]
+
+        sums = []
+        for value, weight in pairs:
+            weight = self._weighted(inputs, weight)
+            sums.append((tf.reduce_sum(tf.cast(value, weight.dtype) * weight), tf.reduce_sum(weight)))
+        loss = tf.add_n([factors[i] * sums[i][0] for i in range(len(self.loss_names))])
+        examples = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], factors.dtype)
+        return loss, tf.stack([*sums, (examples, examples)])
+
+    def _gradients(self, inputs: dict, factors, position):
+        """Gradients of this replica's share of the loss, and the sums of `_forward`."""
+
+        def differentiate(micro_batch, position):
+            with tf.GradientTape() as tape:
+                loss, sums = self._forward(micro_batch, factors, position, training=True)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients], sums
+
+        return differentiate(inputs, position)
+
+    def _update_trackers(self, sums, weights) -> dict:
+        """Adds global sums to the metrics and returns their values so far."""
+        names = [*self.loss_names, *self.metric_names]
+        trackers = self._trackers.metrics
+        examples = sums[-1, 0]
+        if "loss" not in names:
+            loss = tf.reduce_sum(tf.math.divide_no_nan(sums[: len(self.loss_names), 0], weights))
+            trackers["loss"].update_state(loss * examples, examples)
+        for i, name in enumerate(names):
+            trackers[name].update_state(sums[i, 0], sums[i, 1])
+        return {name: tracker.result() for name, tracker in trackers.items()}
+
+    def _check_finite(self, sums, step) -> tf.Operation:
+        finite = tf.reduce_all(tf.math.is_finite(sums))
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            finite |= self.optimizer.dynamic_scale.value >= 1.0  # an overflow; the optimizer skips the step
+        return tf.debugging.Assert(finite, [_NOT_FINITE, step])
+
+    def _make_function(self, step_function) -> "_StepFunction":
+        return _StepFunction(self, step_function)
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes what ``fit`` calls for each execution."""
+        super().make_train_function(force)
+        self.train_function.start(self._epoch_steps)
+
+    def make_test_function(self, force: bool = False) -> None:
+        """Makes what ``evaluate`` calls for each execution."""
+        super().make_test_function(force)
+        self.test_function.start(self._epoch_steps)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None) -> None:
+        """Creates the optimizer's slots outside the replicas; Keras would average the ids of a batch over them."""
+        self._epoch_steps = iterator and iterator.num_batches
+        if not self._own_losses or not self.built:
+            super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+        elif not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+
+
+class _StepFunction:
+    """Runs a step of ``model`` on all replicas, for ``steps_per_execution`` batches of an iterator at a time."""
+
+    def __init__(self, model: Trainer, step):
+        self.model = model
+        strategy = model.distribute_strategy
+        step = tf.autograph.experimental.do_not_convert(step)
+
+        def run(data):
+            logs = strategy.run(step, args=(data,))
+            return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], logs)
+
+        def run_several(iterator, count):
+            for _ in tf.range(count - 1):
+                run(next(iterator))
+            return run(next(iterator))
+
+        eager = model.run_eagerly
+        self.run = run if eager else tf.function(run, reduce_retracing=True, autograph=False)
+        self.run_several = run_several if eager else tf.function(run_several, reduce_retracing=True)
+        self.start(None)
+
+    def start(self, epoch_steps: int | None) -> None:
+        """Begins a ``fit`` or ``evaluate`` with epochs of ``epoch_steps``, where that is known."""
+        self.epoch_steps, self.done = epoch_steps, 0
+
+    def __call__(self, iterator) -> dict:
+        """Takes batches from the iterator and returns the last step's logs."""
+        try:
+            return self._execute(iterator)
+        except tf.errors.InvalidArgumentError as error:
+            found = re.search(rf"{_NOT_FINITE}\W*(\d+)", error.message)
+            if not found:
+                raise
+            raise NonFiniteLossError(
+                f"{_NOT_FINITE} {found[1]}; the step was not applied. Look at the data of this step, lower the "
+                "learning rate or lengthen the warm-up"
+            ) from None
+
+    def _execute(self, iterator) -> dict:
+        count = self.model.steps_per_execution
+        if self.epoch_steps:
+            count = min(count, self.epoch_steps - self.done % self.epoch_steps)
+            self.done += count
+            if count > 1 and isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+                return self.run_several(iterator, tf.constant(count))
+        # The end of a data set of unknown length cannot be looked for inside the graph (a cond around a collective).
+        logs = self.run(next(iterator))
+        for _ in range(count - 1):
+            data = next(iterator, None)
+            if data is None:
+                break
+            logs = self.run(data)
+        return logs
