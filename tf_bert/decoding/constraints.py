@@ -1,0 +1,82 @@
+"""What may be generated: penalties for repetition, lengths, forced and forbidden tokens, stop sequences."""
+
+import dataclasses
+
+from keras import ops
+
+FORBIDDEN = float("-inf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraints:
+    """What may be generated. All are off by default.
+
+    Args:
+        min_length: fewest tokens of the output, the end among them.
+        repetition_penalty: above 1, makes tokens less likely that the prompt or the output holds already: their
+            positive logits are divided by it, negative ones multiplied (Keskar et al. 2019, "CTRL", section 4.1).
+        presence_penalty: subtracted once from the logits of such tokens.
+        banned_ids: tokens that are never generated.
+        stop_sequences: sequences of tokens which end the output as the end token does; they stay in the output.
+
+    Raises:
+        ValueError: for a penalty that is not positive, a negative length or an empty stop sequence.
+
+    Example:
+        >>> constraints = Constraints(repetition_penalty=1.5)
+        >>> print(constraints.penalise(ops.array([2.0, -1.0, 0.5, -3.0]), ops.array([1, 1, 0, 0])).numpy())
+        [ 1.3333334 -1.5        0.5       -3.       ]
+    """
+
+    min_length: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    banned_ids: tuple[int, ...] = ()
+    stop_sequences: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self):
+        if self.repetition_penalty <= 0:
+            raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
+        if self.min_length < 0:
+            raise ValueError(f"min_length must be at least 0, got {self.min_length}")
+        if not all(self.stop_sequences):
+            raise ValueError("a stop sequence must have at least one token")
+
+    @property
+    def need_seen(self) -> bool:
+        """Whether the loop has to remember which tokens were seen."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0
+
+    def penalise(self, logits, seen):
+        """Logits [...,V] after the penalties for tokens that were ``seen`` [...,V]."""
+        penalised = ops.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
+        return ops.where(ops.cast(seen, "bool"), penalised - self.presence_penalty, logits)
+
+    def forbid(self, log_probs, index, facts):
+        """Log-probabilities [B,W,V] with -inf for what may not follow ``index`` tokens. The others stay as they are."""
+        vocabulary = ops.arange(facts.vocab_size)
+        allowed = ops.logical_or(vocabulary != facts.end_id, index + 1 >= self.min_length)
+        for banned in self.banned_ids:
+            allowed = ops.logical_and(allowed, vocabulary != banned)
+        if facts.prefix is not None:
+            # Beyond the prefix the last column is read and overruled.
+            last = ops.shape(facts.prefix)[1] - 1
+            forced = ops.take(facts.prefix, ops.minimum(index, last), axis=1)[:, None, None]  # [B,1,1]
+            free = ops.logical_or(index > last, forced == facts.pad_id)
+            allowed = ops.where(free, allowed, vocabulary == forced)
+        return ops.where(allowed, log_probs, FORBIDDEN)
+
+    def ends(self, tokens, index, facts):
+        """Which outputs [B,C,T] of ``index`` + 1 tokens are complete: [B,C] booleans."""
+        ended = last_tokens(tokens, index, 1)[..., 0] == facts.end_id
+        for sequence in self.stop_sequences:
+            found = ops.all(last_tokens(tokens, index, len(sequence)) == ops.array(sequence, "int32"), axis=-1)
+            ended = ops.logical_or(ended, ops.logical_and(found, index + 1 >= max(self.min_length, len(sequence))))
+        return ended
+
+
+def last_tokens(tokens, index, count: int):
+    """The last ``count`` tokens [B,C,count] of outputs [B,C,T] of ``index`` + 1 tokens, -1 before the first."""
+    positions = index + 1 - count + ops.arange(count)
+    taken = ops.take(tokens, ops.maximum(positions, 0), axis=-1)
+    return ops.where(positions >= 0, taken, -1)
