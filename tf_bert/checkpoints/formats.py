@@ -150,7 +150,7 @@ def _open_keras(path: str, config: BertConfig | None) -> Checkpoint:
             architecture = (config.extra.get("architectures") or ["BertModel"])[0]
             model = model_class(architecture)(config)
             model.load_weights(path)
-    except (OSError, KeyError, TypeError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be loaded by Keras: {error}") from None
     if not isinstance(getattr(model, "config", None), BertConfig):
         raise ValueError(f"{path} holds a {type(model).__name__}, which is no BERT of tf_bert")
