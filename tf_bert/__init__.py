@@ -11,9 +11,21 @@ from tf_bert.version import __version__
 # public name -> module that defines it
 _EXPORTS = {
     "Bert": "tf_bert.models.bert",
+    "BertClassifier": "tf_bert.models.bert_tasks",
     "BertConfig": "tf_bert.configs",
+    "BertForMaskedLM": "tf_bert.models.bert_tasks",
     "BertForPreTraining": "tf_bert.models.bert",
     "BertModel": "tf_bert.models.bert",
+    "BertQuestionAnswering": "tf_bert.models.bert_tasks",
+    "BertTokenClassifier": "tf_bert.models.bert_tasks",
+    "MaskedLmInstance": "tf_bert.data.pretraining",
+    "TrainingInstance": "tf_bert.data.pretraining",
+    "create_instance_from_document": "tf_bert.data.pretraining",
+    "create_instances_from_document": "tf_bert.data.pretraining",
+    "create_masked_lm_predictions": "tf_bert.data.pretraining",
+    "create_training_instances": "tf_bert.data.pretraining",
+    "truncate_seq_pair": "tf_bert.data.pretraining",
+    "write_instance_to_example_files": "tf_bert.data.pretraining",
 }
 
 __all__ = ["__version__", *_EXPORTS]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "checkpoints": "lists, describes and fetches published models",
     "convert": "converts a checkpoint: Google's, Hugging Face's, Keras's",
+    "create_pretraining_data": "makes TFRecords of masked sentence pairs from text",
     "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",
 }

@@ -7,7 +7,8 @@ vocabulary, so that word boundaries cost nothing. Pieces that begin with ``##`` 
 import importlib
 import random
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tf_bert.data.instances import typecode_for
 from tf_bert.data.masking import TokenKinds, shuffle
@@ -103,7 +104,7 @@ def find_word_splitter(name: str) -> WordSplitter:
     return splitter
 
 
-def id_kinds(vocab: dict[str, int]) -> TokenKinds:
+def id_kinds(vocab: Mapping[str, int]) -> TokenKinds:
     """What the special tokens are when tokens are ids, marked ones too.
 
     Example:
@@ -118,31 +119,80 @@ def id_kinds(vocab: dict[str, int]) -> TokenKinds:
     return TokenKinds(vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], continues.__getitem__)
 
 
+@dataclass
+class CorpusCounts:
+    """What a summary says of a corpus, and what its warnings look at.
+
+    Attributes:
+        documents, sentences, tokens: their numbers.
+        single_sentence_documents: how many documents have one sentence.
+        unknown: tokens that are [UNK].
+        has_continuations: whether any token continues a word.
+    """
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    single_sentence_documents: int = 0
+    unknown: int = 0
+    has_continuations: bool = False
+
+
+class CorpusCounter:
+    """Counts a corpus as it comes in; ``counts`` is what it has come to."""
+
+    def __init__(self, vocab: Mapping[str, int]):
+        self.counts = CorpusCounts()
+        self._continues_word = id_kinds(vocab).continues_word
+        self._unknown_ids = (vocab["[UNK]"], vocab["[UNK]"] + vocab_size(vocab))
+        self._open_sentences = 0
+
+    def add(self, ids: array, lengths: Iterable[int]) -> None:
+        """Counts lines as `LineEncoder` encodes them."""
+        counts = self.counts
+        counts.tokens += len(ids)
+        counts.unknown += sum(map(ids.count, self._unknown_ids))
+        counts.has_continuations = counts.has_continuations or any(map(self._continues_word, ids))
+        for length in lengths:
+            self._open_sentences += length > 0
+            if length == BLANK_LINE:
+                self.end_document()
+
+    def end_document(self) -> None:
+        """Counts the document that is being filled; documents without a sentence are none."""
+        self.counts.documents += self._open_sentences > 0
+        self.counts.single_sentence_documents += self._open_sentences == 1
+        self.counts.sentences += self._open_sentences
+        self._open_sentences = 0
+
+
 class Corpus(Sequence):
     """Documents of sentences of ids, in memory.
 
     ``corpus[d][s]`` is sentence s of document d, a list; it is made when asked for.
 
     Args:
-        typecode: type of the array of ids.
+        vocab: the vocabulary of the ids.
 
     Example:
-        >>> corpus = Corpus("H")
-        >>> corpus.extend([5, 6, 7, 8, 9], [2, 1, BLANK_LINE, 2])
+        >>> corpus = Corpus({"[CLS]": 0, "[SEP]": 1, "[MASK]": 2, "[UNK]": 3, "a": 9})
+        >>> corpus.extend(array("H", [5, 6, 7, 8, 9]), [2, 1, BLANK_LINE, 2])
         >>> corpus.end_document()
         >>> len(corpus), [list(document) for document in corpus]
         (2, [[[5, 6], [7]], [[8, 9]]])
     """
 
-    def __init__(self, typecode: str):
-        self.ids = array(typecode)
+    def __init__(self, vocab: Mapping[str, int]):
+        self._counter = CorpusCounter(vocab)
+        self.ids = array(typecode_for(2 * vocab_size(vocab)))
         self.sentence_ends = array("Q", [0])  # where each sentence ends in ids, after the 0 where the first begins
         self.document_starts = array("Q")  # the first sentence of each document
         self.document_ends = array("Q")  # the one after its last
-        self._open_document = 0  # the first sentence of the document that is being filled
+        self._open_document = 0  # its first sentence
 
-    def extend(self, ids: Sequence[int], lengths: Iterable[int]) -> None:
+    def extend(self, ids: array, lengths: Iterable[int]) -> None:
         """Appends lines as `LineEncoder` encodes them. A line without tokens is no sentence, and ends no document."""
+        self._counter.add(ids, lengths)
         self.ids.extend(ids)
         for length in lengths:
             if length > 0:
@@ -152,6 +202,7 @@ class Corpus(Sequence):
 
     def end_document(self) -> None:
         """Ends the document that is being filled; documents without a sentence are none."""
+        self._counter.end_document()
         if self._open_document < self.n_sentences:
             self.document_starts.append(self._open_document)
             self.document_ends.append(self.n_sentences)
@@ -163,6 +214,11 @@ class Corpus(Sequence):
         shuffle(order, rng)
         self.document_starts = array("Q", [self.document_starts[i] for i in order])
         self.document_ends = array("Q", [self.document_ends[i] for i in order])
+
+    @property
+    def counts(self) -> CorpusCounts:
+        """Numbers of documents, sentences and so on."""
+        return self._counter.counts
 
     @property
     def n_sentences(self) -> int:
@@ -212,7 +268,7 @@ def read_corpus(
     Returns:
         The documents, in the order of the files.
     """
-    corpus = Corpus(encoder.typecode)
+    corpus = Corpus(encoder.tokenizer.vocab)
     for ids, lengths in encoded_batches(files, encoder, documents_end_with_files, num_workers):
         corpus.extend(ids, lengths)
     corpus.end_document()

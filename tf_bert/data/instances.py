@@ -1,19 +1,27 @@
 """Training instances: one sequence with its masks, and many of them, compact in a temporary file."""
 
-import contextlib
 import functools
+import operator
 import os
 import random
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple
 
 from tf_bert.data.masking import shuffle
 from tf_bert.tokenization import printable_text
 from tf_bert.tokenization.vocabulary import vocab_size
 
 _HEADER = 4  # numbers before the tokens of a packed instance
+
+
+class MaskedLmInstance(NamedTuple):
+    """One prediction: the position, and the token that stood there."""
+
+    index: int
+    label: Any
 
 
 @dataclass(slots=True)
@@ -44,6 +52,10 @@ class TrainingInstance:
     is_random_next: bool
     masked_lm_positions: Sequence[int]
     masked_lm_labels: Sequence
+
+    def masked_lms(self) -> list[MaskedLmInstance]:
+        """The predictions, each with its label."""
+        return list(map(MaskedLmInstance, self.masked_lm_positions, self.masked_lm_labels))
 
     def __str__(self) -> str:
         return (
@@ -108,6 +120,9 @@ class InstanceCounts:
         self.tokens += len(instance.tokens)
         self.predictions += len(instance.masked_lm_positions)
 
+    def __add__(self, other: "InstanceCounts") -> "InstanceCounts":
+        return InstanceCounts(*map(operator.add, astuple(self), astuple(other)))
+
 
 class InstanceStore(Sequence):
     """A sequence of training instances that lies in a temporary file.
@@ -130,22 +145,40 @@ class InstanceStore(Sequence):
         self.counts = InstanceCounts()
         self._typecode = typecode_for(2 * self.vocab_size)
         self._folder = folder or tempfile.gettempdir()
-        with self._naming_the_folder():
+        try:
             self._file = tempfile.TemporaryFile(dir=self._folder, buffering=1 << 18)
+        except OSError as error:
+            raise self._named(error) from None
         self._ends = array("Q", [0])
         self._order = array("I")
 
     def append(self, instance: TrainingInstance) -> None:
         """Adds an instance of ids."""
-        self.append_packed(pack(instance, self._typecode))
+        packed = pack(instance, self._typecode)
+        self._write(packed)
+        self._added(len(packed))
         self.counts.add(instance)
 
-    def append_packed(self, packed: bytes) -> None:
-        """Adds an instance that is already packed; it is not counted."""
-        with self._naming_the_folder():
+    def extend_packed(self, packed: bytes) -> None:
+        """Adds instances that are already packed, one behind the other; they are not counted."""
+        self._write(packed)
+        numbers = memoryview(packed).cast(self._typecode)
+        start = 0
+        while start < len(numbers):
+            n_tokens, n_positions = numbers[start], numbers[start + 1]
+            length = _HEADER + n_tokens + 2 * n_positions
+            self._added(length * numbers.itemsize)
+            start += length
+
+    def _write(self, packed: bytes) -> None:
+        try:
             self._file.write(packed)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _added(self, size: int) -> None:
         self._order.append(len(self._ends) - 1)
-        self._ends.append(self._ends[-1] + len(packed))
+        self._ends.append(self._ends[-1] + size)
 
     @functools.cached_property
     def _tokens(self) -> dict[int, str]:
@@ -171,14 +204,12 @@ class InstanceStore(Sequence):
         return instance
 
     def _read(self, number: int) -> bytes:
-        with self._naming_the_folder():
-            self._file.flush()
-            start, end = self._ends[number : number + 2]
-            return os.pread(self._file.fileno(), end - start, start)
-
-    @contextlib.contextmanager
-    def _naming_the_folder(self) -> Iterator[None]:
+        start, end = self._ends[number], self._ends[number + 1]
         try:
-            yield
+            self._file.flush()
+            return os.pread(self._file.fileno(), end - start, start)
         except OSError as error:
-            raise OSError(error.errno, f"temporary file of instances: {error.strerror}", self._folder) from None
+            raise self._named(error) from None
+
+    def _named(self, error: OSError) -> OSError:
+        return OSError(error.errno, f"temporary file of instances: {error.strerror}", self._folder)

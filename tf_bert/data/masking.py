@@ -8,14 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-
-class MaskedLmInstance(NamedTuple):
-    """One prediction: the position, and the token that stood there."""
-
-    index: int
-    label: Any
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -120,20 +113,21 @@ def create_masked_lm_predictions(
     num_to_predict = min(max_predictions_per_seq, max(1, int(round(len(tokens) * masked_lm_prob))))
 
     output_tokens = list(tokens)
-    masked_lms: list[MaskedLmInstance] = []
+    positions: list[int] = []
+    draw = rng.random
     for word in words:
-        if len(masked_lms) >= num_to_predict:
+        if len(positions) >= num_to_predict:
             break
-        if len(masked_lms) + len(word) > num_to_predict:
+        if len(positions) + len(word) > num_to_predict:
             continue
         for index in word:
-            if rng.random() < 0.8:
+            if draw() < 0.8:
                 output_tokens[index] = kinds.mask
-            elif rng.random() >= 0.5:
+            elif draw() >= 0.5:
                 output_tokens[index] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
-            masked_lms.append(MaskedLmInstance(index, tokens[index]))
-    masked_lms.sort()  # by index
-    return output_tokens, [lm.index for lm in masked_lms], [lm.label for lm in masked_lms]
+            positions.append(index)
+    positions.sort()
+    return output_tokens, positions, [tokens[index] for index in positions]
 
 
 def maskable_words(tokens: Sequence, do_whole_word_mask: bool, kinds: TokenKinds = STRINGS) -> list[tuple[int, ...]]:
@@ -144,11 +138,11 @@ def maskable_words(tokens: Sequence, do_whole_word_mask: bool, kinds: TokenKinds
         [(1, 2), (3,), (5,)]
     """
     cls, sep = kinds.cls, kinds.sep
-    positions = [i for i, token in enumerate(tokens) if token != cls and token != sep]
+    single = [(i,) for i, token in enumerate(tokens) if token != cls and token != sep]
     if not do_whole_word_mask:
-        return [(i,) for i in positions]
+        return single
     words: list[tuple[int, ...]] = []
-    for i in positions:
+    for (i,) in single:
         if words and kinds.continues_word(tokens[i]):
             words[-1] += (i,)
         else:

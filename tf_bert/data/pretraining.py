@@ -17,10 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tf_bert.data.corpus import Corpus, LineEncoder, WordSplitter, id_kinds, read_corpus
 from tf_bert.data.examples import ExampleEncoder
-from tf_bert.data.instances import InstanceStore, TrainingInstance, pack, typecode_for, unpack
-from tf_bert.data.masking import MaskedLmInstance, create_masked_lm_predictions, without_special_tokens
+from tf_bert.data.instances import InstanceStore, MaskedLmInstance, TrainingInstance, pack, typecode_for, unpack
+from tf_bert.data.masking import create_masked_lm_predictions, without_special_tokens
 from tf_bert.data.pairing import InstanceOptions, instances_of_document, truncate_seq_pair
 from tf_bert.data.records import RecordWriter, frame
+from tf_bert.data.sidecar import remove_sidecar
 from tf_bert.data.workers import map_in_order
 from tf_bert.progress import Progress
 from tf_bert.tokenization.vocabulary import check_special_tokens, vocab_size
@@ -270,6 +271,8 @@ def write_instance_to_example_files(
             for framed in frames:
                 next(next_writer).write_frames(framed)
             progress.update(len(frames))
+        for path in output_files:  # what it says of the old records would be wrong about the new ones
+            remove_sidecar(path)
     return [len(range(place, len(instances), n_files)) for place in range(n_files)]
 
 

@@ -1,0 +1,284 @@
+"""Pre-training data from text of any size: bounded memory, any number of processes, runs that can be interrupted.
+
+The work goes through a folder on disk, in three steps, each of which leaves finished files behind:
+
+1. the text is tokenized into a `TokenStore`, which also is the index of documents;
+2. blocks of neighbouring documents are made into instances. The draws of each pass over each document are seeded by
+   (seed, document, pass), so that they depend on nothing else; segment B of a random pair comes from any other document
+   of the corpus. The instances of a block are shuffled and dealt out to all shards;
+3. each shard gathers its instances from all blocks, shuffles and writes them.
+
+So every shard is a sample of the whole corpus and of all passes, in random order. Memory holds a block of instances in
+step 2 and 12 bytes for each instance of one shard in step 3.
+
+The folder takes about a third of the room of the records, and is removed when they are complete.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import random
+import shutil
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tf_bert.data.corpus import CorpusCounts, LineEncoder, encoded_batches, id_kinds
+from tf_bert.data.examples import ExampleEncoder
+from tf_bert.data.instances import InstanceCounts, InstanceStore, pack, typecode_for, unpack
+from tf_bert.data.masking import shuffle
+from tf_bert.data.pairing import InstanceOptions, instances_of_document
+from tf_bert.data.pretraining import check_documents, replacement_ids
+from tf_bert.data.records import RecordWriter
+from tf_bert.data.report import warn_about_corpus
+from tf_bert.data.sidecar import read_sidecar, remove_sidecar, write_sidecar
+from tf_bert.data.token_store import TokenStore, TokenStoreWriter
+from tf_bert.data.workers import map_in_order
+from tf_bert.files import atomic_writer, file_size, is_remote, open_binary
+from tf_bert.progress import Progress, say
+from tf_bert.tokenization.vocabulary import vocab_size
+
+INSTANCES_DEALT_AT_ONCE = 20_000
+_COUNTS = len(dataclasses.fields(InstanceCounts))
+
+
+def another_document(document_index: int, n_documents: int, rng: random.Random) -> int:
+    """Draws the document of a random segment B: any but the current one, all equally likely."""
+    other = rng.randrange(n_documents - 1)
+    return other + (other >= document_index)
+
+
+class ShardedRun:
+    """The making of one set of sharded records.
+
+    Args:
+        files: text files.
+        encoder: turns lines into ids.
+        options: how instances are made.
+        outputs: the files to write, one for each shard.
+        work_folder: where the intermediate files go.
+        dupe_factor: passes over the corpus.
+        random_seed: of all draws.
+        replace_with_special_tokens: see `create_training_instances`.
+        documents_end_with_files: see `read_corpus`.
+        facts: what else goes into the file beside each shard; a run is only continued when all of it is equal.
+
+    Example:
+        A corpus, made into four shards by two processes::
+
+            run = ShardedRun(files, LineEncoder(tokenizer), InstanceOptions(), outputs, "data/work", facts={})
+            corpus_counts, instance_counts = run.make(num_workers=2)
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        encoder: LineEncoder,
+        options: InstanceOptions,
+        outputs: Sequence[str],
+        work_folder: str,
+        *,
+        dupe_factor: int = 10,
+        random_seed: int = 12345,
+        replace_with_special_tokens: bool = True,
+        documents_end_with_files: bool = False,
+        facts: Mapping[str, Any],
+    ):
+        self.files = list(files)
+        self.encoder = encoder
+        self.vocab = encoder.tokenizer.vocab
+        self.options = options
+        self.outputs = list(outputs)
+        self.work_folder = work_folder
+        self.dupe_factor = dupe_factor
+        self.random_seed = random_seed
+        self.documents_end_with_files = documents_end_with_files
+        self.vocab_words = replacement_ids(self.vocab, replace_with_special_tokens)
+        self.facts = dict(facts)
+        self._typecode = typecode_for(2 * vocab_size(self.vocab))
+
+    def make(self, num_workers: int = 1) -> tuple[CorpusCounts, InstanceCounts] | None:
+        """Makes the shards that are missing.
+
+        Args:
+            num_workers: number of processes; the records are the same whatever it is.
+
+        Returns:
+            Numbers for a summary, or None where every shard was there already.
+
+        Raises:
+            ValueError: for text of fewer documents than needed or fewer records than shards, and when the work folder
+                belongs to a run with other settings.
+            OSError: when something cannot be read or written.
+        """
+        missing = [shard for shard, path in enumerate(self.outputs) if not self._is_done(path)]
+        if not missing:
+            return None
+        self._take_work_folder()
+        try:
+            counts = self._make(missing, num_workers)
+        except ValueError:  # about the text: there is nothing to go on with
+            shutil.rmtree(self.work_folder)
+            raise
+        shutil.rmtree(self.work_folder)
+        return counts
+
+    def _make(self, missing: Sequence[int], num_workers: int) -> tuple[CorpusCounts, InstanceCounts]:
+        corpus_counts = self._tokenize(num_workers)
+        warn_about_corpus(corpus_counts, self.options)
+        check_documents(corpus_counts.documents, self.options.next_sentence)
+
+        n_blocks = self._corpus.n_blocks
+        missing_blocks = [block for block in range(n_blocks) if not os.path.exists(self._block_path(block))]
+        if len(missing_blocks) < n_blocks or len(missing) < len(self.outputs):
+            say(
+                f"going on with an interrupted run: {n_blocks - len(missing_blocks)} of {n_blocks} blocks and "
+                f"{len(self.outputs) - len(missing)} of {len(self.outputs)} shards are done"
+            )
+        with Progress("making instances", len(missing_blocks), "blocks") as progress:
+            for _ in map_in_order(self.make_block, missing_blocks, num_workers):
+                progress.update()
+
+        segments = (counts for block in range(n_blocks) for counts, _ in self._segments(block, 0))
+        instance_counts = sum(segments, InstanceCounts())
+        if instance_counts.instances < len(self.outputs):
+            raise ValueError(
+                f"{instance_counts.instances} records for {len(self.outputs)} shards: some would be empty; "
+                "use a smaller --num_shards"
+            )
+        with Progress("writing", len(missing), "shards") as progress:
+            for _ in map_in_order(self.make_shard, missing, num_workers):
+                progress.update()
+        return corpus_counts, instance_counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What worker processes are sent: each opens the corpus itself."""
+        return {name: value for name, value in self.__dict__.items() if name != "_corpus"}
+
+    @functools.cached_property
+    def run_id(self) -> str:
+        """A digest of all that the records depend on."""
+        return hashlib.sha256(json.dumps(self._settings(), sort_keys=True).encode()).hexdigest()
+
+    def _settings(self) -> dict[str, Any]:
+        inputs = [
+            [path, file_size(path), None if is_remote(path) else os.stat(path).st_mtime_ns] for path in self.files
+        ]
+        return self.facts | {
+            "num_shards": len(self.outputs),
+            "documents_end_with_files": self.documents_end_with_files,
+            "input_files": inputs,
+        }
+
+    def _is_done(self, output: str) -> bool:
+        return read_sidecar(output).get("run") == self.run_id and (is_remote(output) or os.path.isfile(output))
+
+    def _take_work_folder(self) -> None:
+        """Makes the folder, or finds out that it holds what an equal run has left."""
+        path = os.path.join(self.work_folder, "settings.json")
+        settings = json.loads(json.dumps(self._settings()))
+        if os.path.exists(path):
+            with open_binary(path) as file:
+                found = json.load(file)
+            different = [key for key in settings if found.get(key) != settings[key]]
+            if different:
+                key = different[0]
+                raise ValueError(
+                    f"{self.work_folder} holds an unfinished run with other settings ({key}: {found.get(key)} there, "
+                    f"{settings[key]} now): give the same flags to go on with it, or delete the folder"
+                )
+        elif os.path.isdir(self.work_folder) and os.listdir(self.work_folder):
+            raise ValueError(f"{self.work_folder} holds other files; name another --work_folder")
+        with atomic_writer(path, "w") as file:
+            file.write(json.dumps(settings, indent=2) + "\n")
+
+    def _tokenize(self, num_workers: int) -> CorpusCounts:
+        done = os.path.join(self.work_folder, "corpus.json")
+        if not os.path.exists(done):
+            with TokenStoreWriter(self.work_folder, self.vocab) as writer:
+                for ids, lengths in encoded_batches(
+                    self.files, self.encoder, self.documents_end_with_files, num_workers
+                ):
+                    writer.extend(ids, lengths)
+            with atomic_writer(done, "w") as file:
+                file.write(json.dumps(dataclasses.asdict(writer.counts)))
+        with open_binary(done) as file:
+            return CorpusCounts(**json.load(file))
+
+    @functools.cached_property
+    def _corpus(self) -> TokenStore:
+        return TokenStore(self.work_folder, self.vocab)
+
+    def _block_path(self, block: int) -> str:
+        return os.path.join(self.work_folder, f"block-{block:07}")
+
+    def make_block(self, block: int) -> None:
+        """Makes the instances of a block of documents, all passes, into a file of segments.
+
+        A segment is up to 20,000 instances, grouped by shard: counts, where the group of each shard begins, instances.
+        """
+        kinds = id_kinds(self.vocab)
+        rng = random.Random()
+        packed: list[bytes] = []
+        counts = InstanceCounts()
+        n_segments = 0
+        with atomic_writer(self._block_path(block)) as file:
+            for number_of_pass in range(self.dupe_factor):
+                for document in self._corpus.block(block):
+                    rng.seed(f"{self.random_seed} document {document} pass {number_of_pass}")
+                    for instance in instances_of_document(
+                        self._corpus, document, self.options, self.vocab_words, rng, kinds, another_document
+                    ):
+                        packed.append(pack(instance, self._typecode))
+                        counts.add(instance)
+                        if len(packed) == INSTANCES_DEALT_AT_ONCE:
+                            file.write(self._dealt(packed, counts, f"block {block} segment {n_segments}"))
+                            packed, counts, n_segments = [], InstanceCounts(), n_segments + 1
+            file.write(self._dealt(packed, counts, f"block {block} segment {n_segments}"))
+
+    def _dealt(self, packed: list[bytes], counts: InstanceCounts, name: str) -> bytes:
+        rng = random.Random(f"{self.random_seed} {name}")
+        shuffle(packed, rng)
+        n_shards = len(self.outputs)
+        first = rng.randrange(n_shards)
+        groups = [b"".join(packed[(shard - first) % n_shards :: n_shards]) for shard in range(n_shards)]
+        ends = array("Q", [0])
+        for group in groups:
+            ends.append(ends[-1] + len(group))
+        return b"".join([array("Q", dataclasses.astuple(counts)).tobytes(), ends.tobytes(), *groups])
+
+    def _segments(self, block: int, shard: int) -> Iterator[tuple[InstanceCounts, bytes]]:
+        """Yields the counts of each segment of a block, and the instances that are for one shard."""
+        header = array("Q").itemsize * (_COUNTS + len(self.outputs) + 1)
+        with open(self._block_path(block), "rb") as file:
+            while data := file.read(header):
+                numbers = array("Q", data)
+                ends = numbers[_COUNTS:]
+                start = file.tell()
+                file.seek(start + ends[shard])
+                yield InstanceCounts(*numbers[:_COUNTS]), file.read(ends[shard + 1] - ends[shard])
+                file.seek(start + ends[-1])
+
+    def make_shard(self, shard: int) -> None:
+        """Gathers, shuffles and writes the instances of a shard."""
+        instances = InstanceStore(self.vocab, self.work_folder)
+        for block in range(self._corpus.n_blocks):
+            for _, packed in self._segments(block, shard):
+                instances.extend_packed(packed)
+        if not len(instances):
+            raise ValueError(f"shard {shard} of {len(self.outputs)} would be empty; use a smaller --num_shards")
+        instances.shuffle(random.Random(f"{self.random_seed} shard {shard}"))
+        encoder = ExampleEncoder(
+            self.options.max_seq_length,
+            self.options.max_predictions_per_seq,
+            vocab_size(self.vocab),
+            id_kinds(self.vocab) if self.options.masking == "dynamic" else None,
+        )
+        output = self.outputs[shard]
+        with RecordWriter(output) as writer:
+            for packed in instances.packed():
+                writer.write(encoder.encode(unpack(packed, self._typecode)))
+            remove_sidecar(output)
+        write_sidecar(output, self.facts | {"records": len(instances), "run": self.run_id})
