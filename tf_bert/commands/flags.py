@@ -177,6 +177,7 @@ class Flags:
         Returns:
             The exit status: 0, 1 after a failure, 2 after a mistake in the flags, 130 after Ctrl-C.
         """
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # a command's output is not the place for TensorFlow's notes
         argv = sys.argv[1:] if argv is None else list(argv)
         if any(argument in ("--help", "-h", "-help") for argument in argv):
             print(self.help(), end="")

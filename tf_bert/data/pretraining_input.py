@@ -9,7 +9,6 @@ it stopped by skipping what it has had.
 """
 
 import contextlib
-import json
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from tf_bert.data.records import decode_example, read_records
+from tf_bert.data.sidecar import read_sidecar
 from tf_bert.data.text import expand_input_files
 from tf_bert.files import file_size, open_binary
 
@@ -72,11 +72,11 @@ def find_records(
     Raises:
         FileNotFoundError: when a pattern matches nothing.
         ValueError: for a file of other lengths (file, feature, found and expected are named), for a damaged file, for
-            a file of something else, and when no file holds a record.
+            a file of something else, for files made with different vocabularies, and when no file holds a record.
     """
     paths = expand_input_files(patterns)
     files = [path for path in paths if not (path.endswith(".json") and path.removesuffix(".json") in paths)]
-    sidecars = [_read_sidecar(path) for path in files]
+    sidecars = [read_sidecar(path) for path in files]
     expected = {"max_seq_length": max_seq_length, "max_predictions_per_seq": max_predictions_per_seq}
     source = "asked for"
     empty = []
@@ -98,21 +98,11 @@ def find_records(
                 )
     if len(empty) == len(files):
         raise ValueError(f"no record in {', '.join(empty)}")
+    for key in ("vocab_sha256", "do_lower_case"):
+        noted = {sidecar[key]: path for path, sidecar in zip(files, sidecars, strict=True) if key in sidecar}
+        if len(noted) > 1:
+            raise ValueError(f"records do not go together: {key} differs between {' and '.join(noted.values())}")
     return RecordFiles(tuple(files), expected["max_seq_length"], expected["max_predictions_per_seq"], tuple(sidecars))
-
-
-def _read_sidecar(path: str) -> dict:
-    name = path + ".json"
-    try:
-        with open_binary(name) as file:
-            sidecar = json.load(file)
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise ValueError(f"{name} is no JSON file: {error}; delete it, and lengths are read from the records") from None
-    if not isinstance(sidecar, dict):
-        raise ValueError(f"{name} holds a {type(sidecar).__name__}, expected an object")
-    return sidecar
 
 
 def _lengths(path: str, sidecar: Mapping) -> dict[str, int] | None:

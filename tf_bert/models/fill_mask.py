@@ -1,0 +1,59 @@
+"""Filling the blanks of a text: the words that masked LM finds likely for each [MASK]."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from keras import ops
+
+MASK = "[MASK]"
+
+
+class Filling(NamedTuple):
+    """A piece of the vocabulary for a [MASK], and its probability."""
+
+    token: str
+    probability: float
+
+
+def fill_mask(model, tokenizer, texts: Sequence[str], top_k: int = 5) -> list[list[list[Filling]]]:
+    """Says which pieces are most likely at each [MASK] of some texts.
+
+    Args:
+        model: has ``config`` and gives ``masked_lm_logits`` at ``masked_lm_positions``, such as `BertForPreTraining`.
+        tokenizer: a `FullTokenizer` with ``special_tokens_in_text``, so that [MASK] in a text is the mask.
+        texts: each with at least one [MASK]; all masks of a text are filled at once, none knows of the others.
+        top_k: how many pieces for each mask.
+
+    Returns:
+        For each text, for each of its masks in order: the ``top_k`` likeliest pieces, best first.
+
+    Raises:
+        ValueError: a text without a [MASK], or longer than the model's position table.
+    """
+    most = model.config.max_position_embeddings
+    inputs = tokenizer.encode_batch(texts)  # [B, S]
+    is_mask = inputs["input_ids"] == tokenizer.vocab[MASK]
+    for text, length, masks in zip(texts, inputs["input_mask"].sum(1), is_mask.sum(1), strict=True):
+        if not masks:
+            raise ValueError(f"there is no {MASK} in {text!r}: write {MASK} (in capitals) where a word is to be found")
+        if length > most:
+            raise ValueError(f"a text has {length} pieces, and the model reads {most}: {text[:60]!r}...")
+
+    fillings = []
+    for row, masks in enumerate(is_mask):
+        positions = masks.nonzero()[0][None]  # [1, P]
+        example = {name: value[row : row + 1] for name, value in inputs.items()} | {"masked_lm_positions": positions}
+        logits = model(example, training=False)["masked_lm_logits"][0]  # [P, V]
+        values, ids = ops.top_k(ops.softmax(ops.cast(logits, "float32")), min(top_k, logits.shape[-1]))  # [P, k]
+        fillings.append(
+            [
+                [Filling(token, float(p)) for token, p in zip(_tokens(tokenizer, best), ps, strict=True)]
+                for best, ps in zip(ops.convert_to_numpy(ids), ops.convert_to_numpy(values), strict=True)
+            ]
+        )
+    return fillings
+
+
+def _tokens(tokenizer, ids) -> list[str]:
+    """The pieces of ids; a row of the table without a piece has none."""
+    return [tokenizer.inv_vocab.get(int(number), f"[id {number}]") for number in ids]

@@ -1,0 +1,277 @@
+"""Keras callbacks of a long run: what is shown and logged, checkpoints, and a stop on request."""
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_bert.files import atomic_writer, open_binary
+from tf_bert.progress import Progress, say
+from tf_bert.training import resume
+from tf_bert.training.resume import RunState
+
+LOG_FILE = "training.jsonl"
+
+
+class TokenCounter:
+    """Counts the real (unpadded) tokens of the batches that a data set gives out.
+
+    Attributes:
+        tokens: how many so far.
+
+    Example:
+        >>> counter = TokenCounter()
+        >>> batches = tf.data.Dataset.from_tensors({"input_mask": tf.constant([[1, 1, 0], [1, 0, 0]])})
+        >>> for batch in counter.watch(batches):
+        ...     print(counter.tokens)
+        3
+    """
+
+    def __init__(self):
+        self.tokens = 0
+
+    def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same batches, counted as they are made."""
+
+        def count(tokens) -> np.ndarray:
+            self.tokens += int(tokens)
+            return tokens
+
+        def counted(batch: dict) -> dict:
+            tokens = tf.numpy_function(count, [tf.reduce_sum(batch["input_mask"])], batch["input_mask"].dtype)
+            with tf.control_dependencies([tokens]):
+                return {name: tf.identity(value) for name, value in batch.items()}
+
+        return dataset.map(counted)
+
+
+class ReportTraining(keras.callbacks.Callback):
+    """Shows and logs a run: loss, accuracies, learning rate and real tokens per second.
+
+    A bar on a terminal, plain lines elsewhere; TensorBoard scalars in ``output_dir`` (those of evaluations in
+    ``output_dir/eval``, as the original's); one JSON object a line in ``output_dir/training.jsonl``. Losses and
+    accuracies are means over the steps since the line before.
+
+    Args:
+        output_dir: the folder of the run.
+        total_steps: where the run ends.
+        every: steps between two lines of the log.
+        start: where the run goes on. Later lines of an earlier run that was killed are dropped.
+        tokens: counts what is read.
+        evaluate: returns the figures of an evaluation.
+        evaluate_every: steps between two evaluations while training; 0 for none.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike,
+        total_steps: int,
+        every: int = 100,
+        start: RunState = RunState(0),  # noqa: B008 (frozen)
+        tokens: TokenCounter | None = None,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
+        evaluate_every: int = 0,
+    ):
+        super().__init__()
+        self.output_dir, self.total_steps, self.every = os.fspath(output_dir), total_steps, every
+        self.step = self._logged = self._evaluated = start.step
+        self.tokens, self.evaluate, self.evaluate_every = tokens, evaluate, evaluate_every
+        keep_log(self.output_dir, start.step)
+
+    def on_train_begin(self, logs=None):
+        """Opens the bar and the logs."""
+        left = self.total_steps - self.step
+        self._progress = Progress("training", left, "steps", seconds=60.0)
+        self._log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
+        self._writers = [tf.summary.create_file_writer(os.path.join(self.output_dir, name)) for name in ("", "eval")]
+        self._start_clock()
+
+    def _start_clock(self) -> None:
+        self._time, self._tokens_then = time.monotonic(), self.tokens.tokens if self.tokens else 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Moves the bar on, and logs when a round number of steps is reached or passed."""
+        step = int(np.asarray(self.model.optimizer.iterations))
+        note = f"step {step:,} of {self.total_steps:,}, loss {float(logs['loss']):.4f}"
+        self._progress.update(step - self.step, note)
+        self.step = step
+        last = step >= self.total_steps
+        if step // self.every > self._logged // self.every or last:
+            self._report(logs, step)
+        if self.evaluate_every and (step // self.evaluate_every > self._evaluated // self.evaluate_every or last):
+            self._run_evaluation(step)
+
+    def _report(self, logs: Mapping, step: int) -> None:
+        seconds = max(time.monotonic() - self._time, 1e-9)
+        figures = {name: float(logs[name]) for name in sorted(logs, key=_place)}
+        rates = {"steps_per_second": (step - self._logged) / seconds}
+        if self.tokens:
+            rates["tokens_per_second"] = (self.tokens.tokens - self._tokens_then) / seconds
+        self._write({"step": step, **figures, **rates})
+        self._summarize(self._writers[0], {**figures, **rates}, step)
+        say(f"step {step:,}: {shown(figures)}, {', '.join(f'{v:,.4g} {k}' for k, v in _units(rates).items())}")
+        self._logged = step
+        if step < self.total_steps:  # fit() returns what the metrics hold at its end
+            self.model.reset_metrics()
+        self._start_clock()
+
+    def _run_evaluation(self, step: int) -> None:
+        began, sums = time.monotonic(), resume.metric_sums(self.model)
+        figures = {name: float(value) for name, value in self.evaluate().items()}
+        self.model.reset_metrics()
+        resume.set_metric_sums(self.model, sums)
+        self._time += time.monotonic() - began
+        self._write({"step": step, "eval": figures})
+        self._summarize(self._writers[1], figures, step)
+        say(f"step {step:,}, held out: {shown(figures)}")
+        self._evaluated = step
+
+    def _write(self, line: dict) -> None:
+        self._log.write(json.dumps(line) + "\n")
+        self._log.flush()
+
+    def _summarize(self, writer, figures: Mapping[str, float], step: int) -> None:
+        with writer.as_default():
+            for name, value in figures.items():
+                tf.summary.scalar(name, value, step)
+            writer.flush()
+
+    def close(self) -> None:
+        """Closes the bar and the logs, however the run ended."""
+        self._progress.close()
+        self._log.close()
+        for writer in self._writers:
+            writer.close()
+
+    def on_train_end(self, logs=None):
+        """Closes the bar and the logs."""
+        self.close()
+
+
+class SaveCheckpoints(keras.callbacks.Callback):
+    """Saves a run every so many steps, at its beginning and at its end; see `tf_bert.training.resume`.
+
+    Args:
+        output_dir: the folder of the run.
+        batch_size: records in a batch, to know how much of the data was had.
+        every: steps between two checkpoints.
+        keep: how many checkpoints stay.
+        start: where the run goes on; its ``data`` is what the order of the data depends on.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike,
+        batch_size: int,
+        every: int = 1000,
+        keep: int = 5,
+        start: RunState = RunState(0, 0),  # noqa: B008 (frozen)
+    ):
+        super().__init__()
+        self.output_dir, self.batch_size, self.every, self.keep = os.fspath(output_dir), batch_size, every, keep
+        self.start = self.state = self._current = start
+        self.saved = start.prefix
+
+    def on_train_begin(self, logs=None):
+        """Saves the state before the first step: a folder that cannot be written is found now, not after an hour."""
+        self._records = self.start.records or 0
+        if self.saved is None:
+            self._save()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Counts the records of this epoch from here."""
+        self._before = self._records
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Saves when a round number of steps is reached or passed."""
+        self._records = self._before + (batch + 1) * self.batch_size
+        step = int(np.asarray(self.model.optimizer.iterations))
+        due = step // self.every > self.state.step // self.every
+        self._current = dataclasses.replace(self.start, step=step, records=self._records)
+        if due:
+            self._save()
+
+    def on_train_end(self, logs=None):
+        """Saves the last step."""
+        if self._current != self.state:
+            self._save()
+
+    def _save(self) -> None:
+        self.saved = resume.save_run(self.model, self.output_dir, self._current, self.keep)
+        self.state = self._current
+
+
+class StopOnSignal(keras.callbacks.Callback):
+    """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
+
+    Attributes:
+        received: the signal's number, None as long as none came.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.received = None
+
+    def __enter__(self) -> "StopOnSignal":
+        self._main = threading.current_thread() is threading.main_thread()
+        if self._main:
+            self._before = signal.signal(signal.SIGTERM, self._on_signal)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._main:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _on_signal(self, number, frame) -> None:
+        self.received = number
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Stops if a signal has come."""
+        if self.received is not None:
+            self.model.stop_training = True
+
+
+def keep_log(output_dir: str, step: int) -> None:
+    """Drops what ``training.jsonl`` says about steps after ``step``: they are run again."""
+    path = os.path.join(output_dir, LOG_FILE)
+    lines = read_log(output_dir)
+    kept = [line for line in lines if line["step"] <= step] if step else []
+    if os.path.exists(path):
+        with atomic_writer(path, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in kept)
+
+
+def read_log(output_dir: str | os.PathLike) -> list[dict]:
+    """The lines of a run's ``training.jsonl``, without one that a killed run left unfinished."""
+    path = os.path.join(os.fspath(output_dir), LOG_FILE)
+    if not os.path.exists(path):
+        return []
+    lines = []
+    with open_binary(path) as file:
+        for line in file:
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                continue
+    return lines
+
+
+def _place(name: str) -> tuple[bool, bool, str]:
+    """Sorts the loss to the front and what is no mean to the end."""
+    return name in ("learning_rate", "gradient_norm"), name != "loss", name
+
+
+def shown(figures: Mapping[str, float]) -> str:
+    """Figures as a person reads them."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+
+
+def _units(rates: Mapping[str, float]) -> dict[str, float]:
+    return {name.replace("_per_second", "/s"): value for name, value in rates.items()}

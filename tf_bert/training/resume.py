@@ -1,0 +1,185 @@
+"""The state of a training run on disk, and how a run goes on from it as if it had never stopped.
+
+A checkpoint is ``model.ckpt-N`` in the original's own format (weights, ``adam_m``, ``adam_v``, ``global_step``), noted
+in the folder's ``checkpoint`` file. What else the next step depends on lies beside it in ``model.ckpt-N.resume.json``:
+how much of the data was had, the dropout seeds, the scale of a float16 loss, and the sums of the metrics that are being
+averaged. Without that file (the original writes none) the run goes on at the same step all the same.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_bert.checkpoints import google
+from tf_bert.files import atomic_writer, open_binary
+from tf_bert.progress import say
+from tf_bert.training.trainer import NonFiniteLossError, Trainer
+
+RESUME_SUFFIX = ".resume.json"
+_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index$")
+_LEFTOVER = re.compile(r"\.(model\.ckpt-\d+|checkpoint|training\.jsonl)\..*tmp")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunState:
+    """Where a run stands.
+
+    Args:
+        step: updates done (``global_step``).
+        records: training records had so far; None where that is not known.
+        data: what the order of the data depends on, to be compared when the run goes on.
+        prefix: the checkpoint that this was read from.
+    """
+
+    step: int
+    records: int | None = None
+    data: Mapping = dataclasses.field(default_factory=dict)
+    prefix: str | None = None
+
+
+def save_run(model: Trainer, output_dir: str | os.PathLike, state: RunState, keep: int = 5) -> str:
+    """Writes ``model.ckpt-N`` and what else a resume needs; only the newest ``keep`` checkpoints stay.
+
+    A run killed at any moment of this leaves the previous checkpoints whole: every file gets its name when it is
+    complete, and the ``checkpoint`` file names the new one last.
+
+    Args:
+        model: a compiled model; its optimizer's step is N.
+        output_dir: the folder of the run.
+        state: where the run stands.
+        keep: how many checkpoints stay.
+
+    Returns:
+        The checkpoint's prefix.
+
+    Raises:
+        NonFiniteLossError: a weight is NaN or infinite; nothing is written.
+        OSError: the folder cannot be written; the previous checkpoints are intact.
+    """
+    for variable in model.trainable_variables:
+        if not np.isfinite(keras.ops.convert_to_numpy(keras.ops.sum(keras.ops.abs(variable)))):
+            raise NonFiniteLossError(f"{variable.path} is not finite at step {state.step}; this step is not saved")
+    output_dir = os.fspath(output_dir)
+    prefix = os.path.join(output_dir, f"model.ckpt-{state.step}")
+    rest = {
+        "step": state.step,
+        "records": state.records,
+        "data": dict(state.data),
+        "seeds": [np.asarray(seed).tolist() for seed in model.seed_state()],
+        "optimizer": {name: np.asarray(value).tolist() for name, value in _loss_scale(model.optimizer).items()},
+        "metrics": metric_sums(model),
+    }
+    with atomic_writer(prefix + RESUME_SUFFIX, "w") as file:
+        json.dump(rest, file, indent=1)
+    google.save_checkpoint(model, prefix, model.optimizer, state.step, keep)
+    _remove_orphans(output_dir)
+    return prefix
+
+
+def restore_run(model: Trainer, output_dir: str | os.PathLike) -> RunState | None:
+    """Gives a model and its optimizer the state of the newest whole checkpoint of a run.
+
+    Args:
+        model: a compiled model.
+        output_dir: the folder of the run, ours or the original's.
+
+    Returns:
+        Where the run stands, or None where the folder holds no checkpoint and a new run begins.
+
+    Raises:
+        ValueError: there are checkpoints, and none can be used; each is named with what is wrong.
+    """
+    output_dir = os.fspath(output_dir)
+    candidates = find_checkpoints(output_dir)
+    problems = []
+    for prefix in candidates:
+        try:
+            report = google.load_checkpoint(model, prefix, optimizer=model.optimizer)
+            if report.missing:
+                raise ValueError(f"{prefix} has no value for {', '.join(report.missing)}")
+            state = _read_rest(model, prefix)
+        except (ValueError, OSError) as error:
+            problems.append(str(error))
+            say(f"WARNING: {prefix} cannot be used: {error}")
+            continue
+        if problems:
+            say(f"WARNING: going back to the checkpoint before it, {prefix}")
+        return state
+    if problems:
+        raise ValueError(
+            f"no checkpoint in {output_dir} can be used, and training does not start over in silence; choose another "
+            f"output directory or remove them: {'; '.join(problems)}"
+        )
+    return None
+
+
+def find_checkpoints(output_dir: str) -> list[str]:
+    """The training checkpoints of a folder, newest first: those in its ``checkpoint`` file, else all that are there."""
+    if not tf.io.gfile.isdir(output_dir):
+        return []
+    noted = google.noted_checkpoints(output_dir)
+    if noted:
+        return noted[::-1]
+    steps = [int(match[1]) for match in map(_CHECKPOINT.match, tf.io.gfile.listdir(output_dir)) if match]
+    return [os.path.join(output_dir, f"model.ckpt-{step}") for step in sorted(steps, reverse=True)]
+
+
+def clean_up(output_dir: str | os.PathLike) -> None:
+    """Removes what a killed run left half-written."""
+    output_dir = os.fspath(output_dir)
+    for name in tf.io.gfile.listdir(output_dir):
+        if _LEFTOVER.match(name):
+            path = os.path.join(output_dir, name)
+            tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
+    _remove_orphans(output_dir)
+
+
+def metric_sums(model: Trainer) -> dict[str, list]:
+    """The running sums of a model's metrics."""
+    return {metric.name: [np.asarray(value).tolist() for value in metric.variables] for metric in model.metrics}
+
+
+def set_metric_sums(model: Trainer, sums: Mapping[str, list]) -> None:
+    """Gives the metrics the sums that `metric_sums` returned."""
+    for metric in model.metrics:
+        for variable, value in zip(metric.variables, sums.get(metric.name, ()), strict=False):
+            variable.assign(value)
+
+
+def _read_rest(model: Trainer, prefix: str) -> RunState:
+    step = int(np.asarray(model.optimizer.iterations))
+    try:
+        with open_binary(prefix + RESUME_SUFFIX) as file:
+            rest = json.load(file)
+    except FileNotFoundError:
+        return RunState(step, prefix=prefix)
+    except ValueError as error:
+        raise ValueError(f"{prefix}{RESUME_SUFFIX} is damaged: {error}") from None
+    for seed, value in zip(model.seed_state(), rest["seeds"], strict=False):
+        seed.assign(value)
+    for name, variable in _loss_scale(model.optimizer).items():
+        if name in rest["optimizer"]:
+            variable.assign(rest["optimizer"][name])
+    set_metric_sums(model, rest["metrics"])
+    return RunState(step, rest["records"], rest["data"], prefix)
+
+
+def _loss_scale(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """The variables of dynamic loss scaling, which no checkpoint of the original has a name for."""
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return {}
+    return {"dynamic_scale": optimizer.dynamic_scale, "step_counter": optimizer.step_counter}
+
+
+def _remove_orphans(output_dir: str) -> None:
+    """Removes resume files whose checkpoint is gone."""
+    names = set(tf.io.gfile.listdir(output_dir))
+    for name in names:
+        if name.endswith(RESUME_SUFFIX) and name.removesuffix(RESUME_SUFFIX) + ".index" not in names:
+            tf.io.gfile.remove(os.path.join(output_dir, name))
