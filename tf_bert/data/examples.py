@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from tf_bert.data.example_codec import example_from_entries, packed_float_feature, packed_int64_feature, varint
 from tf_bert.data.instances import TrainingInstance
-from tf_bert.data.masking import TokenKinds, maskable_words
+from tf_bert.data.masking import TokenKinds
 
 _ONE, _ZERO = struct.pack("<f", 1.0), struct.pack("<f", 0.0)
 
@@ -93,9 +93,14 @@ class ExampleEncoder:
         )
 
     def _word_starts(self, tokens: Sequence[int]) -> bytes:
-        starts = bytearray(len(tokens))
-        for word in maskable_words(tokens, True, self._word_starts_of):
-            starts[word[0]] = 1
+        """Unlike in the original's whole-word masking, the first token of a segment always starts a word."""
+        kinds = self._word_starts_of
+        starts = bytearray()
+        after_special = True
+        for token in tokens:
+            special = token == kinds.cls or token == kinds.sep
+            starts.append(not special and (after_special or not kinds.continues_word(token)))
+            after_special = special
         return bytes(starts)
 
 
