@@ -1,4 +1,4 @@
-"""The base class of every model that is trained: ``compile``, ``fit``, ``evaluate`` and ``predict`` as in Keras, and right
+"""The base class of every model that is trained: `compile`, `fit`, `evaluate` and `predict` as in Keras, and right
 under every `tf.distribute` strategy.
 
 N replicas give the update of one device, because the weights of a loss are summed over all replicas (and all
@@ -174,7 +174,7 @@ class Trainer(keras.Model):
         inputs = self._inputs(data)
         step = tf.convert_to_tensor(self.optimizer.iterations)
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
-        weights = self._summed_weights(inputs)
+        weights, examples = self._summed_weights(inputs)
         loss_scale = tf.cast(self.optimizer.scale_loss(1.0), weights.dtype)
 
         position = step * replica.num_replicas_in_sync + tf.cast(replica.replica_id_in_sync_group, step.dtype)
@@ -186,7 +186,7 @@ class Trainer(keras.Model):
         gradients = [gradient for gradient in gradients if gradient is not None]
         gradients, sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums))
 
-        logs = self._update_trackers(sums, weights)
+        logs = self._update_trackers(sums, weights, examples)
         norm = global_norm(gradients) / tf.cast(loss_scale, gradients[0].dtype)
         with tf.control_dependencies([self._check_finite(sums, step)]):
             gradients = [tf.identity(gradient) for gradient in gradients]
@@ -199,13 +199,13 @@ class Trainer(keras.Model):
         if not self._own_losses:
             return super().test_step(data)
         inputs = self._inputs(data)
-        weights = self._summed_weights(inputs)
+        weights, examples = self._summed_weights(inputs)
         measure = functools.partial(self._forward, training=False)
         if self.jit_compile:
             measure = tf.function(measure, jit_compile=True, autograph=False)
         _, sums = measure(inputs, tf.zeros_like(weights), tf.zeros((), tf.int64))
         sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
-        return self._update_trackers(sums, weights)
+        return self._update_trackers(sums, weights, examples)
 
     def predict_step(self, data):
         """The model's outputs for one batch."""
@@ -244,12 +244,14 @@ class Trainer(keras.Model):
         sample_weight = tf.cast(inputs["sample_weight"], weights.dtype)
         return weights * tf.reshape(sample_weight, [-1] + [1] * (weights.shape.rank - 1))
 
-    def _summed_weights(self, inputs: dict) -> tf.Tensor:
-        """What each loss is divided by: its weights summed over the global batch, [number of losses]."""
+    def _summed_weights(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
+        """What each loss is divided by: its weights summed over the global batch, [losses]; and the batch's size."""
         weights = self.loss_weights(inputs)
-        sums = tf.stack([tf.reduce_sum(self._weighted(inputs, weights[name])) for name in self.loss_names])
-        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
-        return sums + tf.constant([self.weight_epsilon.get(name, 0.0) for name in self.loss_names], sums.dtype)
+        sums = [tf.reduce_sum(self._weighted(inputs, weights[name])) for name in self.loss_names]
+        examples = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], sums[0].dtype)
+        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([*sums, examples]))
+        epsilon = tf.constant([self.weight_epsilon.get(name, 0.0) for name in self.loss_names], sums.dtype)
+        return sums[:-1] + epsilon, sums[-1]
 
     def _forward(self, inputs: dict, factors, position, training: bool):
         """One forward pass.
@@ -261,8 +263,8 @@ class Trainer(keras.Model):
             training: whether dropout is on.
 
         Returns:
-            The loss to differentiate, this replica's share of the whole; and sums to be added over replicas and
-            micro-batches, [losses + metrics + 1, 2]: total and weight of each, then the number of examples.
+            The loss to differentiate, this replica's share of the whole; and the total and the weight of each loss and
+            metric, [losses + metrics, 2], to be added over replicas and micro-batches.
         """
         with keras.StatelessScope(self._dropout_seeds(position)):
             outputs = self(inputs, training=training)
@@ -276,25 +278,53 @@ class Trainer(keras.Model):
             weight = self._weighted(inputs, weight)
             sums.append((tf.reduce_sum(tf.cast(value, weight.dtype) * weight), tf.reduce_sum(weight)))
         loss = tf.add_n([factors[i] * sums[i][0] for i in range(len(self.loss_names))])
-        examples = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], factors.dtype)
-        return loss, tf.stack([*sums, (examples, examples)])
+        return loss, tf.stack(sums)
 
     def _gradients(self, inputs: dict, factors, position):
-        """Gradients of this replica's share of the loss, and the sums of `_forward`."""
+        """Gradients of this replica's share of the loss (None where there is none), and the sums of `_forward`."""
 
-        def differentiate(micro_batch, position):
+        def differentiate(inputs, position):
             with tf.GradientTape() as tape:
-                loss, sums = self._forward(micro_batch, factors, position, training=True)
+                loss, sums = self._forward(inputs, factors, position, training=True)
             gradients = tape.gradient(loss, self.trainable_variables)
             return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
-        return differentiate(inputs, position)
+        if self._accumulation == 1:
+            return differentiate(inputs, position)
+        micro_batches = _split(inputs, self._accumulation)
+        with_gradient = []
 
-    def _update_trackers(self, sums, weights) -> dict:
+        def add_micro_batch(i, total_gradients, total_sums):
+            gradients, sums = differentiate(
+                {name: value[i] for name, value in micro_batches.items()},
+                position * self._accumulation + tf.cast(i, position.dtype),
+            )
+            with_gradient[:] = [gradient is not None for gradient in gradients]
+            gradients = [
+                total if gradient is None else total + gradient
+                for total, gradient in zip(total_gradients, gradients, strict=True)
+            ]
+            return i + 1, gradients, total_sums + sums
+
+        _, gradients, sums = tf.while_loop(
+            lambda i, *_: i < self._accumulation,
+            add_micro_batch,
+            (
+                0,
+                [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables],
+                tf.zeros([len(self.loss_names) + len(self.metric_names), 2], factors.dtype),
+            ),
+            parallel_iterations=1,
+        )
+        return [gradient if has else None for gradient, has in zip(gradients, with_gradient, strict=True)], sums
+
+    def _update_trackers(self, sums, weights, examples) -> dict:
         """Adds global sums to the metrics and returns their values so far."""
         names = [*self.loss_names, *self.metric_names]
         trackers = self._trackers.metrics
-        examples = sums[-1, 0]
+        # The sums of a step that float16 overflow makes the optimizer skip must not spoil the epoch's.
+        finite = tf.reduce_all(tf.math.is_finite(sums))
+        sums, examples = tf.where(finite, sums, 0.0), tf.where(finite, examples, 0.0)
         if "loss" not in names:
             loss = tf.reduce_sum(tf.math.divide_no_nan(sums[: len(self.loss_names), 0], weights))
             trackers["loss"].update_state(loss * examples, examples)
@@ -305,7 +335,7 @@ class Trainer(keras.Model):
     def _check_finite(self, sums, step) -> tf.Operation:
         finite = tf.reduce_all(tf.math.is_finite(sums))
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            finite |= self.optimizer.dynamic_scale.value >= 1.0  # an overflow; the optimizer skips the step
+            finite |= self.optimizer.dynamic_scale.value >= 1.0  # an overflow: the optimizer skips the step
         return tf.debugging.Assert(finite, [_NOT_FINITE, step])
 
     def _make_function(self, step_function) -> "_StepFunction":
@@ -329,6 +359,23 @@ class Trainer(keras.Model):
         elif not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
+
+
+def _split(inputs: dict, parts: int) -> dict:
+    """Cuts a batch [B, ...] into micro-batches [parts, B / parts, ...], filled up with examples of weight 0."""
+    first = tf.nest.flatten(inputs)[0]
+    size = tf.shape(first)[0] if first.shape[0] is None else first.shape[0]
+    micro_size = (size + parts - 1) // parts
+    padding = micro_size * parts - size
+    if not isinstance(padding, int) or padding:
+        inputs = {"sample_weight": tf.ones([size]), **inputs}
+
+    def split(name, value):
+        filling = tf.repeat(value[:1], padding, axis=0)
+        value = tf.concat([value, tf.zeros_like(filling) if name == "sample_weight" else filling], axis=0)
+        return tf.reshape(value, tf.concat([[parts, micro_size], tf.shape(value)[1:]], axis=0))
+
+    return {name: split(name, value) for name, value in inputs.items()}
 
 
 class _StepFunction:
