@@ -9,6 +9,7 @@ it stopped by skipping what it has had.
 """
 
 import contextlib
+import dataclasses
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
+from tf_bert.data.dynamic_masking import DynamicMasking
 from tf_bert.data.records import decode_example, read_records
 from tf_bert.data.sidecar import read_sidecar
 from tf_bert.data.text import expand_input_files
@@ -23,6 +25,7 @@ from tf_bert.files import file_size, open_binary
 
 SEQUENCE_FEATURES = ("input_ids", "input_mask", "segment_ids")
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+WORD_STARTS = "word_starts"
 FILES_READ_AT_ONCE = 4
 SHUFFLE_BUFFER = 10_000
 
@@ -36,12 +39,17 @@ class RecordFiles:
         max_seq_length: tokens in each record, padding included (S).
         max_predictions_per_seq: masked positions in each record, padding included (P).
         sidecars: what stands in the ``.json`` beside each file, ``{}`` for a file without one.
+        masking: how records without masks are masked while they are read; None for records with masks.
+        next_sentence: False for records of single segments, whose ``next_sentence_labels`` mean nothing and are left
+            out of the batches.
     """
 
     files: tuple[str, ...]
     max_seq_length: int
     max_predictions_per_seq: int
     sidecars: tuple[Mapping, ...] = field(repr=False)
+    masking: DynamicMasking | None = None
+    next_sentence: bool = True
 
     def counts(self) -> list[int]:
         """The number of records in each file, from its sidecar or counted."""
@@ -89,9 +97,9 @@ def find_records(
             ("max_seq_length", SEQUENCE_FEATURES),
             ("max_predictions_per_seq", PREDICTION_FEATURES),
         ):
-            if expected[flag] is None:
+            if expected[flag] is None and found[flag] is not None:
                 expected[flag], source = found[flag], f"in {path}"
-            if found[flag] != expected[flag]:
+            if found[flag] not in (None, expected[flag]):
                 raise ValueError(
                     f"{path}: {features[0]} has {found[flag]} values a record, expected {expected[flag]} ({source}); "
                     f"use --{flag}={found[flag]} or make the records again with {flag} {expected[flag]}"
@@ -102,13 +110,37 @@ def find_records(
         noted = {sidecar[key]: path for path, sidecar in zip(files, sidecars, strict=True) if key in sidecar}
         if len(noted) > 1:
             raise ValueError(f"records do not go together: {key} differs between {' and '.join(noted.values())}")
-    return RecordFiles(tuple(files), expected["max_seq_length"], expected["max_predictions_per_seq"], tuple(sidecars))
+    masking = None
+    if _agreed(files, sidecars, "masking", "static") == "dynamic":
+        masking = DynamicMasking.from_facts(sidecars[0])
+        if expected["max_predictions_per_seq"]:
+            masking = dataclasses.replace(masking, max_predictions_per_seq=expected["max_predictions_per_seq"])
+        expected["max_predictions_per_seq"] = masking.max_predictions_per_seq
+    return RecordFiles(
+        tuple(files),
+        expected["max_seq_length"],
+        expected["max_predictions_per_seq"],
+        tuple(sidecars),
+        masking,
+        _agreed(files, sidecars, "next_sentence", True),
+    )
 
 
-def _lengths(path: str, sidecar: Mapping) -> dict[str, int] | None:
-    """The lengths of a file's records, or None when it has no record."""
+def _agreed(files: Sequence[str], sidecars: Sequence[Mapping], key: str, default):
+    """What the sidecars say of a matter in which all files have to be alike."""
+    values = [sidecar.get(key, default) for sidecar in sidecars]
+    for path, value in zip(files, values, strict=True):
+        if value != values[0]:
+            raise ValueError(f"{files[0]} was made with {key} {values[0]}, but {path} with {value}: use one kind only")
+    return values[0]
+
+
+def _lengths(path: str, sidecar: Mapping) -> dict[str, int | None] | None:
+    """The lengths of a file's records, None for what is up to the reader; or None when it has no record."""
     keys = ("max_seq_length", "max_predictions_per_seq")
     if all(key in sidecar for key in keys) and sidecar.get("records", 1):
+        if sidecar.get("masking") == "dynamic":
+            return {"max_seq_length": sidecar["max_seq_length"], "max_predictions_per_seq": None}
         return {key: sidecar[key] for key in keys}
     record = next(read_records(path), None)
     if record is None:
@@ -117,12 +149,16 @@ def _lengths(path: str, sidecar: Mapping) -> dict[str, int] | None:
     return {"max_seq_length": len(example["input_ids"]), "max_predictions_per_seq": len(example["masked_lm_positions"])}
 
 
-def _decode(path: str, record: bytes) -> dict[str, list]:
+def _decode(path: str, record: bytes, dynamic: bool = False) -> dict[str, list]:
     try:
         example = decode_example(record)
     except ValueError as error:
         raise ValueError(f"{path} holds no pre-training examples: {error}") from None
     missing = {*SEQUENCE_FEATURES, *PREDICTION_FEATURES, "next_sentence_labels"} - set(example)
+    if WORD_STARTS in example:
+        missing -= set(PREDICTION_FEATURES)
+        if not dynamic:
+            raise ValueError(f"{path} was made with --masking=dynamic, but the {path}.json that says how is not there")
     if missing:
         raise ValueError(
             f"{path} holds no pre-training examples: {', '.join(sorted(missing))} missing, "
@@ -186,7 +222,7 @@ def train_dataset(
     by_file = len(records.files) >= count
     files = list(records.files[index::count] if by_file else records.files)
 
-    first_pass = 0
+    first_pass, first_record = 0, skip_records
     if skip_records:
         held = sum(records.counts()[index::count]) if by_file else (sum(records.counts()) - index + count - 1) // count
         first_pass, skip_records = divmod(skip_records, held)
@@ -204,8 +240,10 @@ def train_dataset(
         return serialized.shuffle(shuffle_buffer, seed=seed + number)
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    dataset = passes.flat_map(one_pass).skip(skip_records).batch(batch_size, drop_remainder=True)
-    return _parsed(dataset, records, limits, deterministic)
+    dataset = passes.flat_map(one_pass).skip(skip_records).enumerate(first_record)
+    # The masks of a record depend on its number, which no two workers share.
+    dataset = dataset.map(lambda number, record: (number * count + index, record))
+    return _parsed(dataset.batch(batch_size, drop_remainder=True), records, limits, deterministic, seed)
 
 
 def eval_dataset(
@@ -228,8 +266,8 @@ def eval_dataset(
         A dataset of dicts as `train_dataset`.
     """
     dataset = tf.data.Dataset.from_tensor_slices(list(records.files)).flat_map(tf.data.TFRecordDataset)
-    dataset = (dataset.repeat() if repeat else dataset).batch(batch_size, drop_remainder=repeat)
-    return _parsed(dataset, records, limits, True)
+    dataset = (dataset.repeat() if repeat else dataset).enumerate().batch(batch_size, drop_remainder=repeat)
+    return _parsed(dataset, records, limits, True, seed=0)
 
 
 def id_limits(vocab_size: int, type_vocab_size: int) -> dict[str, int]:
@@ -238,26 +276,46 @@ def id_limits(vocab_size: int, type_vocab_size: int) -> dict[str, int]:
 
 
 def _parsed(
-    dataset: tf.data.Dataset, records: RecordFiles, limits: Mapping[str, int] | None, deterministic: bool
+    dataset: tf.data.Dataset, records: RecordFiles, limits: Mapping[str, int] | None, deterministic: bool, seed: int
 ) -> tf.data.Dataset:
-    length, predictions = records.max_seq_length, records.max_predictions_per_seq
-    features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in SEQUENCE_FEATURES}
-    features |= {name: tf.io.FixedLenFeature([predictions], tf.int64) for name in PREDICTION_FEATURES}
-    features["masked_lm_weights"] = tf.io.FixedLenFeature([predictions], tf.float32)
-    features["next_sentence_labels"] = tf.io.FixedLenFeature([1], tf.int64)
-    limits = {"masked_lm_positions": length, **(limits or {})}
+    """Parses batches of (number, record), checks ids and masks what has no masks."""
+    features = {
+        name: tf.io.FixedLenFeature([length], tf.float32 if name == "masked_lm_weights" else tf.int64)
+        for name, length in _feature_lengths(records).items()
+    }
+    limits = _feature_limits(records, limits)
+    masking = records.masking and dataclasses.replace(records.masking, seed=seed)
 
-    def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = tf.io.parse_example(serialized, features)
         for name, limit in limits.items():
             inside = (tf.reduce_min(batch[name]) >= 0) & (tf.reduce_max(batch[name]) < limit)
             tf.debugging.Assert(inside, [f"{name} outside 0 to {limit - 1}"])
-        return {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in batch.items()}
+        # TensorFlow's accelerators take int32 only, and int64 is twice the bytes.
+        batch = {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in batch.items()}
+        if not records.next_sentence:
+            del batch["next_sentence_labels"]
+        return masking(numbers, batch) if masking else batch
 
-    # TensorFlow's accelerators take int32 only, and int64 is twice the bytes.
     return dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic).prefetch(
         tf.data.AUTOTUNE
     )
+
+
+def _feature_lengths(records: RecordFiles) -> dict[str, int]:
+    """What each record holds: feature -> number of values."""
+    lengths = dict.fromkeys(SEQUENCE_FEATURES, records.max_seq_length)
+    if records.masking:
+        lengths[WORD_STARTS] = records.max_seq_length
+    else:
+        lengths |= dict.fromkeys(PREDICTION_FEATURES, records.max_predictions_per_seq)
+    return lengths | {"next_sentence_labels": 1}
+
+
+def _feature_limits(records: RecordFiles, limits: Mapping[str, int] | None) -> dict[str, int]:
+    """Feature -> smallest value that is too large, for the features that the records hold."""
+    limits = {"masked_lm_positions": records.max_seq_length, **(limits or {})}
+    return {name: limit for name, limit in limits.items() if name in _feature_lengths(records)}
 
 
 @contextlib.contextmanager
@@ -284,13 +342,11 @@ def check_records(records: RecordFiles, limits: Mapping[str, int] | None = None)
     Raises:
         ValueError: names the file, the number of the record, the feature, what was found and what was expected.
     """
-    lengths = dict.fromkeys(SEQUENCE_FEATURES, records.max_seq_length)
-    lengths |= dict.fromkeys(PREDICTION_FEATURES, records.max_predictions_per_seq)
-    lengths["next_sentence_labels"] = 1
-    limits = {"masked_lm_positions": records.max_seq_length, **(limits or {})}
+    lengths = _feature_lengths(records)
+    limits = _feature_limits(records, limits)
     for path in records.files:
         for number, record in enumerate(read_records(path), 1):
-            example = _decode(path, record)
+            example = _decode(path, record, dynamic=records.masking is not None)
             for name, length in lengths.items():
                 if len(example[name]) != length:
                     raise ValueError(
