@@ -202,8 +202,8 @@ class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
         if self.bias_correction:
             # m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon), with the factors taken out of the fraction
             step = tf.cast(self.iterations + 1, dtype)
-            root = tf.sqrt(1.0 - tf.cast(self.beta_2, dtype) ** step)
-            rate *= root / (1.0 - tf.cast(self.beta_1, dtype) ** step)
+            root = tf.sqrt(1.0 - tf.constant(self.beta_2, dtype) ** step)
+            rate *= root / (1.0 - tf.constant(self.beta_1, dtype) ** step)
             epsilon *= root
         # The fused kernel corrects the bias by powers of beta; with both powers 0 it is the update without correction.
         # It takes 1 - beta_2 in the variable's precision, which for float32 and 0.999 is 1.3e-5 off. Scaling the
