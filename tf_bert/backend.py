@@ -21,3 +21,33 @@ def at_least_float32(x: Any):
 def compiled(function: Callable, jit_compile: bool = False) -> Callable:
     """``function`` of tensors as a graph, traced anew for each combination of shapes."""
     return tf.function(function, jit_compile=jit_compile, autograph=False)
+
+
+def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
+    """A recurrence over the first axis, as one loop in the graph.
+
+    `keras.ops.scan` wants outputs that look like the state; these may look otherwise.
+
+    Args:
+        step: takes the state and the inputs of one step, returns the state after it and its outputs.
+        state: structure of tensors, before the first step.
+        inputs: structure of tensors [T, ...].
+
+    Returns:
+        The state after the last step, and the outputs of all steps [T, ...].
+    """
+    inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+    state = tf.nest.map_structure(tf.convert_to_tensor, state)
+    first = tf.nest.flatten(inputs)[0]
+    length = first.shape[0] or tf.shape(first)[0]
+    read = tf.nest.map_structure(lambda x: tf.TensorArray(x.dtype, length).unstack(x), inputs)
+    _, example = step(state, tf.nest.map_structure(lambda x: x[0], inputs))  # only to see what outputs look like
+    written = tf.nest.map_structure(lambda x: tf.TensorArray(x.dtype, length, element_shape=x.shape), example)
+
+    def body(t, state, written):
+        state, outputs = step(state, tf.nest.map_structure(lambda array: array.read(t), read))
+        return t + 1, state, tf.nest.map_structure(lambda array, x: array.write(t, x), written, outputs)
+
+    loop = (tf.constant(0), state, written)
+    _, state, written = tf.while_loop(lambda t, *_: t < length, body, loop, maximum_iterations=length)
+    return state, tf.nest.map_structure(lambda array: array.stack(), written)

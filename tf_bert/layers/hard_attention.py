@@ -40,21 +40,27 @@ class HardAttention(Attention):
         self.estimator, self.temperature, self.seed = estimator, temperature, seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def compute_weights(self, query, keys, attention_mask=None, projected_keys=None, positions=None, training=None):
-        """The weights [B,T,S] alone."""
+    def compute_weights(
+        self, query, keys, attention_mask=None, projected_keys=None, positions=None, training=None, noise=None
+    ):
+        """The weights [B,T,S] alone; in training with ``noise`` [B,T,S] from `draw_noise`, or drawn here."""
         scores = self.compute_scores(query, keys, projected_keys)
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
         mask = ops.ones_like(scores, dtype="bool") if attention_mask is None else expand_mask(attention_mask)
         if training:
-            # Gumbel noise: the highest of scores + noise is a draw from the softmax.
-            uniform = keras.random.uniform(ops.shape(scores), 1e-20, 1.0, dtype=scores.dtype, seed=self.seed_generator)
-            scores = scores - ops.log(-ops.log(uniform))
+            scores = scores + (self.draw_noise(ops.shape(scores)) if noise is None else noise)
         soft = masked_softmax(scores / self.temperature, mask)
         hard = ops.one_hot(ops.argmax(soft, axis=-1), ops.shape(soft)[-1], dtype=soft.dtype)
         hard = ops.where(mask, hard, ops.zeros_like(hard))
         if training and self.estimator == "gumbel":
             return hard + (soft - ops.stop_gradient(soft))
         return ops.stop_gradient(hard)
+
+    def draw_noise(self, shape):
+        """Gumbel noise: the highest of scores + noise is a draw from the softmax of the scores."""
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        uniform = keras.random.uniform(shape, 1e-20, 1.0, dtype=dtype, seed=self.seed_generator)
+        return -ops.log(-ops.log(uniform))
 
     def log_probability(self, weights, query, keys, attention_mask=None, projected_keys=None):
         """Log-probability [B,T] of the positions that ``weights`` [B,T,S] chose, and the entropy [B,T].
