@@ -1,11 +1,13 @@
 """``tf-bert create_pretraining_data``: TFRecords of masked sentence pairs from text."""
 
 import dataclasses
+import glob
 import os
 import random
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,6 +124,8 @@ def run(flags) -> None:
     check_vocabulary(tokenizer.vocab, flags.vocab_file, flags.do_lower_case)
     warn_about_options(options)
     files = expand_input_files(flags.input_file)
+    if overwritten := {os.path.realpath(path) for path in files} & {os.path.realpath(path) for path in outputs}:
+        raise UsageError(f"{overwritten.pop()} is both an --input_file and an --output_file")
     make = _make_sharded if flags.sharded else _make_exact
     counts = make(flags, options, LineEncoder(tokenizer, splitter), files, outputs)
     shown = ", ".join(outputs) if len(outputs) < 4 else f"{outputs[0]} to {outputs[-1]}"
@@ -173,6 +177,13 @@ def _make_sharded(flags, options, encoder, files: Sequence[str], outputs: Sequen
     from tf_bert.data.sharded import ShardedRun
 
     work_folder = flags.work_folder or flags.output_file.strip() + ".work"
+    others = set(glob.glob(glob.escape(flags.output_file.strip()) + "-[0-9]*-of-[0-9]*")) - set(outputs)
+    if others := sorted(path for path in others if not path.endswith(".json")):
+        warnings.warn(
+            f"{others[0]} and {len(others) - 1} other shards of another number lie beside the new ones: "
+            f"delete them, or {flags.output_file}-* names both",
+            stacklevel=2,
+        )
     run = ShardedRun(
         files,
         encoder,
@@ -190,8 +201,10 @@ def _make_sharded(flags, options, encoder, files: Sequence[str], outputs: Sequen
 
 def _facts(flags, options, tokenizer) -> dict[str, Any]:
     """What stands in the ``.json`` beside each file."""
+    from tf_bert.data.pretraining import replacement_ids
     from tf_bert.tokenization.vocabulary import SPECIAL_TOKENS, vocab_sha256
 
+    pool = replacement_ids(tokenizer.vocab, flags.replace_with_special_tokens)
     return dataclasses.asdict(options) | {
         "dupe_factor": flags.dupe_factor,
         "random_seed": flags.random_seed,
@@ -205,6 +218,7 @@ def _facts(flags, options, tokenizer) -> dict[str, Any]:
         "vocab_sha256": vocab_sha256(flags.vocab_file),
         "vocab_size": tokenizer.vocab_size,
         "special_ids": {token: tokenizer.vocab[token] for token in SPECIAL_TOKENS},
+        "excluded_replacement_ids": sorted(set(tokenizer.vocab.values()) - set(pool)),
     }
 
 
@@ -217,7 +231,11 @@ def _outputs(flags) -> list[str]:
         raise UsageError(f"--output_file names a file twice: {flags.output_file}")
     if flags.sharded != (flags.num_shards is not None):
         raise UsageError("--sharded and --num_shards=N go together")
+    if not flags.sharded and flags.work_folder:
+        raise UsageError("--work_folder goes with --sharded")
     if flags.sharded:
+        if flags.allow_single_document or flags.log_examples:
+            raise UsageError("--allow_single_document and --log_examples do not go with --sharded")
         if len(paths) > 1:
             raise UsageError("--sharded takes one --output_file, the prefix of its files")
         if _local_folder(paths[0]) is None and not flags.work_folder:

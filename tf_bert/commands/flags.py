@@ -6,9 +6,11 @@ in one line and a non-zero exit status instead of a traceback.
 """
 
 import difflib
+import functools
 import os
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Sequence
 
 from absl import flags as absl_flags
@@ -182,6 +184,11 @@ class Flags:
         if any(argument in ("--help", "-h", "-help") for argument in argv):
             print(self.help(), end="")
             return 0
+        with warnings.catch_warnings():
+            warnings.showwarning = functools.partial(self._show_warning, warnings.showwarning)
+            return self._guarded(command, argv)
+
+    def _guarded(self, command: Callable[[absl_flags.FlagValues], int | None], argv: Sequence[str]) -> int:
         try:
             return command(self.parse(argv)) or 0
         except UsageError as error:
@@ -196,6 +203,13 @@ class Flags:
                 raise
             message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
             return self._fail(message or type(error).__name__, FAILED)
+
+    def _show_warning(self, otherwise: Callable, message, category, *where, **options) -> None:
+        """Shows what the library warns a user of in one line; other warnings as Python does."""
+        if category is UserWarning:
+            print(f"tf-bert {self.name}: warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+        else:
+            otherwise(message, category, *where, **options)
 
     def _fail(self, message: str, status: int) -> int:
         print(f"tf-bert {self.name}: error: {' '.join(message.split())}", file=sys.stderr)

@@ -75,8 +75,7 @@ class DynamicMasking:
             )
         known = {name: facts[name] for name in names}
         known |= {name: special[token] for name, token in _SPECIAL_ID_KEYS.items()}
-        if not facts.get("replace_with_special_tokens", True):
-            left_out = set(facts["excluded_replacement_ids"])
+        if left_out := set(facts.get("excluded_replacement_ids", ())):
             known["replacement_ids"] = tuple(i for i in range(facts["vocab_size"]) if i not in left_out)
         return cls(**known | changes)
 

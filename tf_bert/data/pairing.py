@@ -51,6 +51,8 @@ class InstanceOptions:
             raise ValueError(f"max_ngram is {self.max_ngram}, expected 1 or more")
         if self.masking not in ("static", "dynamic"):
             raise ValueError(f"masking is {self.masking!r}, expected 'static' or 'dynamic'")
+        if self.masking == "dynamic" and self.max_ngram > 1:
+            raise ValueError(f"max_ngram is {self.max_ngram}, expected 1 with dynamic masking")
 
 
 def another_document_as_original(document_index: int, n_documents: int, rng: random.Random) -> int:
