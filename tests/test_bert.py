@@ -416,8 +416,26 @@ def test_summary_and_original_names(capsys):
     from tf_bert import BertModel
 
     assert BertModel is Bert
-    spec_model().summary()
+    model = spec_model()
+    model.summary()
     assert "1,776" in capsys.readouterr().out
+    bert, outputs = model.bert, model.bert(SPEC_INPUTS)
+    np.testing.assert_array_equal(bert.get_sequence_output(SPEC_INPUTS), outputs["sequence_output"])
+    np.testing.assert_array_equal(bert.get_pooled_output(SPEC_INPUTS), outputs["pooled_output"])
+    np.testing.assert_array_equal(bert.get_all_encoder_layers(SPEC_INPUTS), outputs["all_encoder_layers"])
+    np.testing.assert_array_equal(bert.get_embedding_output(SPEC_INPUTS), outputs["embedding_output"])
+    assert bert.get_embedding_table().shape == (30, 8)
+
+
+def test_pre_training_model_in_a_functional_model():
+    model = spec_model()
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    inputs = {name: keras.Input((None,), dtype="int64", name=name) for name in names}
+    outer = keras.Model(inputs, model(inputs)["masked_lm_logits"])
+    assert outer.output_shape == (None, None, 30)
+    batch = {name: SPEC_INPUTS[name] for name in names}
+    expected = model(batch)["masked_lm_logits"]
+    np.testing.assert_allclose(outer.predict(batch, verbose=0), expected, atol=1e-5)
 
 
 def test_dropout_in_training_only():

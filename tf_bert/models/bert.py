@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from tf_bert.configs import BertConfig
-from tf_bert.layers.embeddings import BertEmbeddings, check_range
+from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.layers.feed_forward import create_initializer
-from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, gather_indexes
+from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, correct, cross_entropy, gather_indexes
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
@@ -87,17 +87,15 @@ class Bert(Checkpointed, Configured, Trainer):
             )
             for i in range(config.num_hidden_layers)
         ]
-        self.pooler = (
-            keras.layers.Dense(
+        self.pooler = None
+        if add_pooler:
+            self.pooler = keras.layers.Dense(
                 config.hidden_size,
                 activation="tanh",
                 kernel_initializer=create_initializer(config.initializer_range),
                 dtype=self.dtype_policy,
                 name="dense",
             )
-            if add_pooler
-            else None
-        )
         self.build()
 
     def build(self, input_shape=None):
@@ -131,7 +129,25 @@ class Bert(Checkpointed, Configured, Trainer):
         }
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x[:, 0])  # [B, H], of [CLS]
-        return outputs | {"attention_probs": attention_probs} if return_attention_probs else outputs
+        if return_attention_probs:
+            outputs["attention_probs"] = attention_probs
+        return outputs
+
+    def get_sequence_output(self, inputs: dict[str, Any]):
+        """The output of the last block, [B, S, H], in one call as in the original."""
+        return self(inputs)["sequence_output"]
+
+    def get_pooled_output(self, inputs: dict[str, Any]):
+        """The output of the pooler, [B, H]."""
+        return self(inputs)["pooled_output"]
+
+    def get_all_encoder_layers(self, inputs: dict[str, Any]) -> list:
+        """The output of each block, a list of [B, S, H]."""
+        return self(inputs)["all_encoder_layers"]
+
+    def get_embedding_output(self, inputs: dict[str, Any]):
+        """What goes into the first block, [B, S, H]."""
+        return self(inputs)["embedding_output"]
 
     def get_embedding_table(self) -> keras.Variable:
         """The word embeddings [V, H]."""
@@ -222,13 +238,19 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
         }
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """1 for each real prediction, and for each pair of segments."""
+        """1 for each real prediction, and for each pair of segments: none without ``next_sentence_labels``."""
         weights = inputs["masked_lm_weights"]
-        return {"masked_lm_loss": weights, "next_sentence_loss": ops.ones_like(weights[:, 0])}
+        pairs = ops.ones_like(weights[:, 0]) if "next_sentence_labels" in inputs else ops.zeros_like(weights[:, 0])
+        return {"masked_lm_loss": weights, "next_sentence_loss": pairs}
+
+    def _next_sentence_labels(self, inputs: dict[str, Any]):
+        """[B]; where there are none, for masked LM alone, zeros that have no weight."""
+        labels = inputs.get("next_sentence_labels")
+        return ops.zeros_like(inputs["input_ids"][:, 0]) if labels is None else ops.reshape(labels, (-1,))
 
     def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """Cross-entropy of each prediction [B, P], and of each pair of segments [B]."""
-        labels = ops.reshape(inputs["next_sentence_labels"], (-1,))
+        labels = self._next_sentence_labels(inputs)
         return {
             "masked_lm_loss": cross_entropy("masked_lm_ids", inputs["masked_lm_ids"], outputs["masked_lm_logits"]),
             "next_sentence_loss": cross_entropy("next_sentence_labels", labels, outputs["next_sentence_logits"]),
@@ -236,17 +258,13 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
 
     def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """Whether each prediction [B, P], and each pair of segments [B], is right."""
-        labels = ops.reshape(inputs["next_sentence_labels"], (-1,))
+        labels = self._next_sentence_labels(inputs)
+        masked_lm = correct(inputs["masked_lm_ids"], outputs["masked_lm_logits"])
+        next_sentence = correct(labels, outputs["next_sentence_logits"])
         weights = self.loss_weights(inputs)
         return {
-            "masked_lm_accuracy": (
-                correct(inputs["masked_lm_ids"], outputs["masked_lm_logits"]),
-                weights["masked_lm_loss"],
-            ),
-            "next_sentence_accuracy": (
-                correct(labels, outputs["next_sentence_logits"]),
-                weights["next_sentence_loss"],
-            ),
+            "masked_lm_accuracy": (masked_lm, weights["masked_lm_loss"]),
+            "next_sentence_accuracy": (next_sentence, weights["next_sentence_loss"]),
         }
 
     def get_config(self):
@@ -284,14 +302,3 @@ def get_next_sentence_output(logits, labels):
     """
     per_example_loss = cross_entropy("next_sentence_labels", ops.reshape(labels, (-1,)), logits)
     return ops.mean(per_example_loss), per_example_loss, ops.log_softmax(logits)
-
-
-def cross_entropy(name, labels, logits):
-    """-log softmax(logits)[label], [...]; a label out of range raises, or gives NaN in code compiled by XLA."""
-    check_range(name, labels, logits.shape[-1], f"there are {logits.shape[-1]} classes")
-    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-
-
-def correct(labels, logits):
-    """1.0 where the greatest logit [..., C] is that of the label [...], else 0.0."""
-    return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), logits.dtype)
