@@ -83,6 +83,7 @@ class ReportTraining(keras.callbacks.Callback):
         self.output_dir, self.total_steps, self.every = os.fspath(output_dir), total_steps, every
         self.step = self._logged = self._evaluated = start.step
         self.tokens, self.evaluate, self.evaluate_every = tokens, evaluate, evaluate_every
+        self._sums = start.metrics
         keep_log(self.output_dir, start.step)
 
     def on_train_begin(self, logs=None):
@@ -92,6 +93,11 @@ class ReportTraining(keras.callbacks.Callback):
         self._log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
         self._writers = [tf.summary.create_file_writer(os.path.join(self.output_dir, name)) for name in ("", "eval")]
         self._start_clock()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Goes on with the averages of a run that was stopped between two lines of the log; ``fit`` has reset them."""
+        resume.set_metric_sums(self.model, self._sums)
+        self._sums = {}
 
     def _start_clock(self) -> None:
         self._time, self._tokens_then = time.monotonic(), self.tokens.tokens if self.tokens else 0

@@ -34,12 +34,14 @@ class RunState:
         step: updates done (``global_step``).
         records: training records had so far; None where that is not known.
         data: what the order of the data depends on, to be compared when the run goes on.
+        metrics: the sums of metrics that are being averaged, see `metric_sums`.
         prefix: the checkpoint that this was read from.
     """
 
     step: int
     records: int | None = None
     data: Mapping = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, list] = dataclasses.field(default_factory=dict)
     prefix: str | None = None
 
 
@@ -166,8 +168,7 @@ def _read_rest(model: Trainer, prefix: str) -> RunState:
     for name, variable in _loss_scale(model.optimizer).items():
         if name in rest["optimizer"]:
             variable.assign(rest["optimizer"][name])
-    set_metric_sums(model, rest["metrics"])
-    return RunState(step, rest["records"], rest["data"], prefix)
+    return RunState(step, rest["records"], rest["data"], rest["metrics"], prefix)
 
 
 def _loss_scale(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
@@ -178,8 +179,22 @@ def _loss_scale(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variab
 
 
 def _remove_orphans(output_dir: str) -> None:
-    """Removes resume files whose checkpoint is gone."""
+    """Removes what a run killed between noting a checkpoint and removing the oldest one has left.
+
+    These are resume files without a checkpoint, and our checkpoints (those with a resume file) that are older than all
+    that are noted.
+    """
+    noted = [_step_of(prefix) for prefix in google.noted_checkpoints(output_dir)]
     names = set(tf.io.gfile.listdir(output_dir))
-    for name in names:
-        if name.endswith(RESUME_SUFFIX) and name.removesuffix(RESUME_SUFFIX) + ".index" not in names:
-            tf.io.gfile.remove(os.path.join(output_dir, name))
+    for name in sorted(names):
+        if name.endswith(RESUME_SUFFIX):
+            prefix = name.removesuffix(RESUME_SUFFIX)
+            dropped = noted and _step_of(prefix) < min(noted)
+            if dropped or prefix + ".index" not in names:
+                for ending in (".index", ".data-00000-of-00001", RESUME_SUFFIX):
+                    if prefix + ending in names:
+                        tf.io.gfile.remove(os.path.join(output_dir, prefix + ending))
+
+
+def _step_of(prefix: str) -> int:
+    return int(prefix.rpartition("-")[2])

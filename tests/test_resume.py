@@ -1,0 +1,281 @@
+"""A run that was stopped goes on as if nothing had happened; checkpoints are whole, few and the original's."""
+
+import dataclasses
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from killed_run import CONFIG, MOMENTS, OPTIONS
+
+from tf_bert.checkpoints.names import model_variables
+from tf_bert.configs import BertConfig
+from tf_bert.data.pretraining_input import find_records
+from tf_bert.data.records import RecordWriter, encode_example
+from tf_bert.training import resume
+from tf_bert.training.callbacks import read_log
+from tf_bert.training.pretraining import TrainingOptions, build_model, pretrain
+from tf_bert.training.resume import RunState, restore_run, save_run
+from tf_bert.training.trainer import NonFiniteLossError
+
+RATES = ("steps_per_second", "tokens_per_second")
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory) -> str:
+    path = str(tmp_path_factory.mktemp("data") / "records")
+    rng = np.random.default_rng(1)
+    with RecordWriter(path) as writer:
+        for _ in range(30):
+            length = rng.integers(8, 17)
+            real = np.arange(16) < length
+            writer.write(
+                encode_example(
+                    {
+                        "input_ids": np.where(real, rng.integers(1, 100, 16), 0),
+                        "input_mask": real.astype(int),
+                        "segment_ids": (real & (np.arange(16) >= length // 2)).astype(int),
+                        "masked_lm_positions": rng.integers(1, length, 4),
+                        "masked_lm_ids": rng.integers(1, 100, 4),
+                        "masked_lm_weights": (np.arange(4) < rng.integers(1, 5)).astype(np.float32),
+                        "next_sentence_labels": rng.integers(0, 2, 1),
+                    }
+                )
+            )
+    return path
+
+
+def options(**changes) -> TrainingOptions:
+    return dataclasses.replace(OPTIONS, **changes)
+
+
+def bits(folder: Path, step: int) -> dict[str, bytes]:
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
+    return {name: reader.get_tensor(name).tobytes() for name in reader.get_variable_to_shape_map()}
+
+
+def without_rates(lines: list[dict]) -> list[dict]:
+    return [{key: value for key, value in line.items() if key not in RATES} for line in lines]
+
+
+def run_and_kill(records: str, folder: Path, *moments: str) -> str:
+    command = [sys.executable, str(Path(__file__).with_name("killed_run.py")), records, str(folder), *moments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_equal_runs(folder: Path, uninterrupted: Path) -> None:
+    last = OPTIONS.num_train_steps
+    assert bits(folder, last) == bits(uninterrupted, last)
+    assert without_rates(read_log(folder)) == without_rates(read_log(uninterrupted))
+    rest = [
+        json.loads((run / f"model.ckpt-{last}{resume.RESUME_SUFFIX}").read_text()) for run in (folder, uninterrupted)
+    ]
+    assert rest[0] == rest[1]
+    files = {name for name in os.listdir(folder) if not name.startswith("events.")}
+    assert files == {name for name in os.listdir(uninterrupted) if not name.startswith("events.")}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(records, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    run_and_kill(records, folder)
+    return folder
+
+
+def test_killed_runs_end_with_the_same_bits(records, uninterrupted, tmp_path):
+    """Between checkpoints, with half a checkpoint written, before it is noted, and while an old one is removed."""
+    said = run_and_kill(records, tmp_path, "step:8", "rename:4", "note:2", "remove:1")
+    assert said.count("killed") == 4
+    check_equal_runs(tmp_path, uninterrupted)
+    assert len(read_log(tmp_path)) == 8
+
+
+@pytest.mark.slow
+def test_runs_killed_at_20_random_moments(records, uninterrupted, tmp_path):
+    rng = random.Random(20)
+    names = [*MOMENTS, "time", "time"]
+    moments = []
+    for _ in range(20):
+        name = rng.choice(names)
+        moments.append(f"{name}:{rng.uniform(2, 12) if name == 'time' else rng.randint(1, 12)}")
+    print(run_and_kill(records, tmp_path, *moments))
+    check_equal_runs(tmp_path, uninterrupted)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build_model(CONFIG, OPTIONS)
+
+
+def set_all(model, value: float, step: int) -> None:
+    for variable in [*model.trainable_variables, *model.optimizer.variables]:
+        if variable.dtype == "float32":
+            variable.assign(np.full(variable.shape, value))
+    model.optimizer.iterations.assign(step)
+
+
+def three_checkpoints(model, folder: Path) -> None:
+    for step in (1, 2, 3):
+        set_all(model, step, step)
+        save_run(model, folder, RunState(step, 10 * step))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "bit": lambda folder: flip(folder / "model.ckpt-3.data-00000-of-00001"),
+    "index": lambda folder: flip(folder / "model.ckpt-3.index"),
+    "truncated": lambda folder: os.truncate(folder / "model.ckpt-3.data-00000-of-00001", 1000),
+    "no data": lambda folder: os.remove(folder / "model.ckpt-3.data-00000-of-00001"),
+    "rest": lambda folder: os.truncate(folder / f"model.ckpt-3{resume.RESUME_SUFFIX}", 50),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_passed_over(model, tmp_path, capsys, damage):
+    three_checkpoints(model, tmp_path)
+    DAMAGE[damage](tmp_path)
+    set_all(model, 9.0, 9)
+    state = restore_run(model, tmp_path)
+    assert (state.step, state.records, int(model.optimizer.iterations)) == (2, 20, 2)
+    assert {float(np.unique(variable)[0]) for variable in model.trainable_variables} == {2.0}
+    assert float(np.unique(model.optimizer.adam_v(model.trainable_variables[0]))[0]) == 2.0
+    said = capsys.readouterr().err
+    assert "WARNING" in said and "model.ckpt-3" in said and "going back" in said and "model.ckpt-2" in said
+
+
+def test_training_does_not_start_over_when_all_are_damaged(model, tmp_path):
+    three_checkpoints(model, tmp_path)
+    for step in (1, 2, 3):
+        flip(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
+    with pytest.raises(ValueError, match="no checkpoint in .* can be used.*model.ckpt-1"):
+        restore_run(model, tmp_path)
+
+
+def test_a_new_folder_has_nothing_to_restore(model, tmp_path):
+    assert restore_run(model, tmp_path) is None
+    assert restore_run(model, tmp_path / "not there") is None
+
+
+def test_the_newest_checkpoints_are_kept(model, tmp_path):
+    for step in range(1, 9):
+        set_all(model, step, step)
+        save_run(model, tmp_path, RunState(step, step), keep=5)
+    kept = {
+        f"model.ckpt-{step}{end}" for step in range(4, 9) for end in (".index", ".data-00000-of-00001", ".resume.json")
+    }
+    assert set(os.listdir(tmp_path)) == kept | {"checkpoint"}
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert os.path.basename(state.model_checkpoint_path) == "model.ckpt-8"
+    assert [os.path.basename(path) for path in state.all_model_checkpoint_paths] == [
+        f"model.ckpt-{step}" for step in range(4, 9)
+    ]
+
+
+def test_a_folder_without_its_checkpoint_file(model, tmp_path):
+    three_checkpoints(model, tmp_path)
+    os.remove(tmp_path / "checkpoint")
+    assert restore_run(model, tmp_path).step == 3
+
+
+def test_a_weight_that_is_not_finite_is_not_saved(model, tmp_path):
+    set_all(model, 1.0, 1)
+    save_run(model, tmp_path, RunState(1, 1))
+    model.trainable_variables[3].assign(np.full(model.trainable_variables[3].shape, np.nan))
+    with pytest.raises(NonFiniteLossError, match="step 2"):
+        save_run(model, tmp_path, RunState(2, 2))
+    assert restore_run(model, tmp_path).step == 1
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(model, tmp_path):
+    set_all(model, 1.0, 1)
+    save_run(model, tmp_path, RunState(1, 1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    try:
+        with pytest.raises(OSError, match="model.ckpt-2"):
+            save_run(model, tmp_path, RunState(2, 2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resume.clean_up(tmp_path)
+    assert set(os.listdir(tmp_path)) == {
+        "checkpoint", "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001", "model.ckpt-1.resume.json",
+    }  # fmt: skip
+    assert restore_run(model, tmp_path).step == 1
+
+
+def test_a_run_of_the_original_goes_on(golden, records, tmp_path, capsys):
+    for file in (golden / "D_optimization/ckpt_trained").iterdir():
+        shutil.copy(file, tmp_path)
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "model.ckpt-20"\nall_model_checkpoint_paths: "/elsewhere/model.ckpt-20"\n'
+    )
+    config = BertConfig.from_json_file(golden / "D_optimization/bert_config_nodropout.json")
+    trained = pretrain(config, find_records(records), tmp_path, options(num_train_steps=20))
+    said = capsys.readouterr().err
+    assert "ALREADY TRAINED" in said and "model.ckpt-20" in said
+    reader = tf.train.load_checkpoint(str(tmp_path))
+    for name, variable in model_variables(trained).items():
+        np.testing.assert_array_equal(variable, reader.get_tensor(name))
+        np.testing.assert_array_equal(trained.optimizer.adam_m(variable), reader.get_tensor(f"{name}/adam_m"))
+        np.testing.assert_array_equal(trained.optimizer.adam_v(variable), reader.get_tensor(f"{name}/adam_v"))
+
+    pretrain(config, find_records(records), tmp_path, options(num_train_steps=22))
+    said = capsys.readouterr().err
+    assert f"RESUMING from {tmp_path}/model.ckpt-20: step 20 of 22" in said
+    assert {"model.ckpt-20.index", "model.ckpt-22.index"} <= set(os.listdir(tmp_path))
+    assert tf.train.load_variable(str(tmp_path), "global_step") == 22
+
+
+def test_a_run_beyond_its_end_is_refused(model, records, tmp_path):
+    set_all(model, 0.1, 838)
+    save_run(model, tmp_path, RunState(838, 838))
+    with pytest.raises(ValueError, match="step 838, which is beyond num_train_steps 6"):
+        pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=6))
+
+
+def test_an_initial_checkpoint_gives_weights_only(model, records, tmp_path, capsys):
+    """Its step is beyond num_train_steps, and six updates are made all the same, the first at the rate of step 0."""
+    set_all(model, 0.1, 838)
+    prefix = save_run(model, tmp_path / "first", RunState(838, 838))
+    small = options(num_train_steps=6, num_warmup_steps=0, learning_rate=1e-3, save_checkpoints_steps=100, log_steps=1)
+    pretrain(CONFIG, find_records(records), tmp_path / "second", small, init_checkpoint=prefix)
+    assert "steps and moments begin at 0" in capsys.readouterr().err
+    log = read_log(tmp_path / "second")
+    assert [line["step"] for line in log] == [1, 2, 3, 4, 5, 6]
+    assert log[0]["learning_rate"] == pytest.approx(1e-3)
+    start = tf.train.load_checkpoint(str(tmp_path / "second/model.ckpt-0"))
+    assert np.all(start.get_tensor("bert/pooler/dense/kernel") == np.float32(0.1))
+    assert not np.any(start.get_tensor("bert/pooler/dense/kernel/adam_m"))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(records, tmp_path):
+    wild = options(learning_rate=1e30, num_warmup_steps=0, save_checkpoints_steps=1)
+    with pytest.raises(NonFiniteLossError, match=r"step \d.*last good checkpoint is .*model\.ckpt-\d"):
+        pretrain(CONFIG, find_records(records), tmp_path, wild)
+    last = tf.train.latest_checkpoint(str(tmp_path))
+    reader = tf.train.load_checkpoint(last)
+    assert all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map())
+
+
+def test_other_data_are_read_from_their_start(model, records, tmp_path, capsys):
+    set_all(model, 0.1, 20)
+    save_run(model, tmp_path, RunState(20, 80, {"seed": 1, "shuffle_buffer": 10, "files": ["old"], "records": [9]}))
+    pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=22))
+    said = capsys.readouterr().err
+    assert "RESUMING" in said and "seed, files, records changed" in said
+    rest = json.loads((tmp_path / "model.ckpt-22.resume.json").read_text())
+    assert rest["records"] == 8
