@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from tf_bert.training.optimization import global_norm, gradients_are_summed
 
-_NOT_FINITE = "the loss is not finite at step"
+_NOT_FINITE = "the loss or its gradient is not finite at step"
 
 
 class NonFiniteLossError(ValueError):
-    """The loss of a training step is NaN or infinite. The step was not applied."""
+    """The loss of a training step, or its gradient, is NaN or infinite. The step was not applied."""
 
 
 class WeightedMean(keras.metrics.Metric):
@@ -188,9 +188,7 @@ class Trainer(keras.Model):
 
         logs = self._update_trackers(sums, weights, examples)
         norm = global_norm(gradients) / tf.cast(loss_scale, gradients[0].dtype)
-        with tf.control_dependencies([self._check_finite(sums, step)]):
-            gradients = [tf.identity(gradient) for gradient in gradients]
-        with gradients_are_summed(self.optimizer):
+        with tf.control_dependencies([self._check_finite(sums, norm, step)]), gradients_are_summed(self.optimizer):
             self.optimizer.apply(gradients, variables)
         return {**logs, "gradient_norm": norm, "learning_rate": learning_rate}
 
@@ -332,8 +330,8 @@ class Trainer(keras.Model):
             trackers[name].update_state(sums[i, 0], sums[i, 1])
         return {name: tracker.result() for name, tracker in trackers.items()}
 
-    def _check_finite(self, sums, step) -> tf.Operation:
-        finite = tf.reduce_all(tf.math.is_finite(sums))
+    def _check_finite(self, sums, norm, step) -> tf.Operation:
+        finite = tf.reduce_all(tf.math.is_finite(sums)) & tf.math.is_finite(norm)
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             finite |= self.optimizer.dynamic_scale.value >= 1.0  # an overflow: the optimizer skips the step
         return tf.debugging.Assert(finite, [_NOT_FINITE, step])
