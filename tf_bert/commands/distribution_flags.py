@@ -1,0 +1,75 @@
+"""The flags of all training commands that say where and how a model is trained: the original's and ours."""
+
+from tf_bert.commands.flags import Flags, UsageError
+
+
+def add_distribution_flags(flags: Flags) -> None:
+    """Adds the flags to a command's own."""
+    flags.enum(
+        "distribution_strategy",
+        "off",
+        ["off", "one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server"],
+        "Where to train: off (no strategy), one device, all GPUs of this machine, several machines (named by the "
+        "environment variable TF_CONFIG), or a TPU. parameter_server is refused: it does not work with fit.",
+    )
+    flags.integer("num_gpus", None, "Use the first so many GPUs; all by default.", minimum=0)
+    flags.enum(
+        "precision",
+        "float32",
+        ["float32", "bfloat16", "float16"],
+        "What to compute in. Variables stay float32; float16 scales the loss, and adapts the scale.",
+    )
+    flags.boolean("xla", False, "Whether to compile forward and backward pass with XLA.")
+    flags.integer(
+        "gradient_accumulation_steps",
+        1,
+        "Into how many micro-batches a batch is cut. The update is that of the whole batch; memory grows with the "
+        "micro-batch only; steps count updates.",
+        minimum=1,
+    )
+    flags.integer(
+        "iterations_per_loop",
+        1000,
+        "Steps per execution: updates in one call of the compiled function. Where it is not given it is 1 outside "
+        "TPUs, so that progress shows.",
+        minimum=1,
+    )
+    flags.boolean("use_tpu", False, "Whether to train on a TPU; the same as --distribution_strategy=tpu.")
+    flags.string("tpu_name", None, "The TPU's name, or its grpc:// address.")
+    flags.string("tpu_zone", None, "The zone of the TPU, where it is not that of this machine.")
+    flags.string("gcp_project", None, "The Google Cloud project of the TPU, where it is not that of this machine.")
+    flags.integer("num_tpu_cores", 8, "How many cores the TPU has. Only with use_tpu.", minimum=1)
+    flags.refuse("master", "it was the address of a TensorFlow 1 session; use --tpu_name=grpc://ADDRESS for a TPU")
+
+
+def strategy_from_flags(values):
+    """Sets the precision and makes the strategy that the flags ask for. Call it before anything else of TensorFlow.
+
+    Args:
+        values: parsed flags.
+
+    Returns:
+        A `tf.distribute.Strategy`.
+
+    Raises:
+        UsageError: two flags contradict each other.
+        ValueError: this machine lacks what is asked for.
+    """
+    name = values.distribution_strategy
+    if values.use_tpu:
+        if values["distribution_strategy"].present and name != "tpu":
+            raise UsageError(f"--use_tpu=True contradicts --distribution_strategy={name}")
+        name = "tpu"
+
+    from tf_bert.training import distribution
+
+    tpu = {key: getattr(values, key) for key in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores")}
+    strategy = distribution.get_strategy(name, num_gpus=values.num_gpus, **(tpu if name == "tpu" else {}))
+    distribution.set_precision(values.precision)
+    return strategy
+
+
+def steps_per_execution(values) -> int:
+    """The original's ``iterations_per_loop``, which outside TPUs is 1 unless it is given."""
+    on_tpu = values.use_tpu or values.distribution_strategy == "tpu"
+    return values.iterations_per_loop if on_tpu or values["iterations_per_loop"].present else 1

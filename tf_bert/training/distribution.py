@@ -1,0 +1,171 @@
+"""Where a model is trained: one device, several GPUs, several machines, or a TPU."""
+
+import json
+import os
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+STRATEGIES = ("off", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+PRECISIONS = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+    "float64": "float64",
+}
+
+_made: dict[tuple, tf.distribute.Strategy] = {}
+
+
+def get_strategy(
+    name: str = "off",
+    *,
+    num_gpus: int | None = None,
+    tpu_name: str | None = None,
+    tpu_zone: str | None = None,
+    gcp_project: str | None = None,
+    num_tpu_cores: int | None = None,
+) -> tf.distribute.Strategy:
+    """The strategy under whose ``scope()`` a model is to be made; the same object when it is asked for again.
+
+    Args:
+        name: ``off``: no strategy; ``one_device``: one GPU, or the CPU; ``mirrored``: all GPUs of this machine or,
+            where there are none, all logical CPU devices (`set_logical_cpus`); ``multi_worker_mirrored``: the
+            processes that the environment variable TF_CONFIG names; ``tpu``: a TPU.
+        num_gpus: use the first so many GPUs of this machine, 0 for none; all by default.
+        tpu_name: the TPU's name or its ``grpc://`` address; by default the one that this machine is attached to.
+        tpu_zone: the zone of the TPU, where it is not this machine's.
+        gcp_project: the project of the TPU, where it is not this machine's.
+        num_tpu_cores: how many cores the TPU is expected to have.
+
+    Raises:
+        ValueError: there is no such strategy, it does not work with ``fit``, or this machine lacks what it needs.
+
+    Example:
+        >>> get_strategy("off").num_replicas_in_sync
+        1
+    """
+    if name in ("parameter_server", "ps"):
+        raise ValueError(
+            "the parameter_server strategy does not work with fit in Keras 3, which has no code for its coordinator; "
+            "use multi_worker_mirrored"
+        )
+    if name not in STRATEGIES:
+        raise ValueError(f"distribution strategy is {name!r}; known are {', '.join(STRATEGIES)}")
+    if name == "off":
+        return tf.distribute.get_strategy()
+    key = (name, num_gpus, tpu_name, tpu_zone, gcp_project, num_tpu_cores)
+    if key in _made:
+        return _made[key]
+    if _made and name != "one_device":
+        raise ValueError(
+            f"this process has a strategy already ({next(iter(_made))[0]}); TensorFlow cannot hold two groups of "
+            "replicas in one process: begin another process"
+        )
+    if name == "tpu":
+        strategy = _tpu(tpu_name, tpu_zone, gcp_project, num_tpu_cores)
+    elif name == "multi_worker_mirrored":
+        strategy = _multi_worker()
+    elif name == "one_device":
+        strategy = tf.distribute.OneDeviceStrategy(_devices(num_gpus)[0])
+    else:
+        strategy = tf.distribute.MirroredStrategy(_devices(num_gpus))
+    _made[key] = strategy
+    return strategy
+
+
+def set_logical_cpus(count: int) -> None:
+    """Divides the CPU into ``count`` devices, to try replicas without GPUs. Before anything else runs.
+
+    Raises:
+        ValueError: TensorFlow has begun to work, and the devices are settled.
+    """
+    configuration = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+    try:
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], configuration)
+    except RuntimeError:
+        raise ValueError("logical CPU devices have to be set before TensorFlow runs anything") from None
+
+
+def set_precision(precision: str) -> None:
+    """Sets the dtype policy of models that are made from now on.
+
+    Args:
+        precision: ``float32``; ``bfloat16`` or ``float16`` for computation in it with float32 variables (float16 with a
+            scale of the loss that adapts); ``float64``.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is {precision!r}; known are {', '.join(PRECISIONS)}")
+    keras.config.set_dtype_policy(PRECISIONS[precision])
+
+
+def distribute(
+    strategy: tf.distribute.Strategy, make_batches: Callable[[int], tf.data.Dataset], batch_size: int
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """Batches for ``fit``, ``evaluate`` and ``predict``, the same global ones however many workers there are.
+
+    Each worker reads the whole stream and takes its part of every global batch, so its order must not depend on the
+    worker (seed the shuffling). On one machine Keras itself cuts a batch into the replicas' parts.
+
+    Args:
+        strategy: of `get_strategy`.
+        make_batches: makes the data in batches of the size that it is called with, the last one shorter or dropped.
+        batch_size: examples in a global batch; a multiple of the number of replicas.
+
+    Raises:
+        ValueError: the batch cannot be divided among the workers.
+    """
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return make_batches(batch_size)
+    replicas = strategy.num_replicas_in_sync
+    if batch_size % replicas:
+        raise ValueError(f"the batch size, {batch_size}, is no multiple of the number of replicas, {replicas}")
+    return strategy.distribute_datasets_from_function(
+        lambda context: make_batches(batch_size // replicas).shard(
+            context.num_input_pipelines, context.input_pipeline_id
+        )
+    )
+
+
+def _devices(num_gpus: int | None) -> list[str]:
+    gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
+    if num_gpus is not None and num_gpus > len(gpus):
+        raise ValueError(f"num_gpus is {num_gpus}, and TensorFlow finds {len(gpus)} GPUs on this machine")
+    return gpus[:num_gpus] or [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+def _multi_worker() -> tf.distribute.Strategy:
+    try:
+        workers = json.loads(os.environ.get("TF_CONFIG", ""))["cluster"]["worker"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            "multi_worker_mirrored needs the environment variable TF_CONFIG in every worker's process, such as "
+            '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, "task": {"type": "worker", "index": 0}}'
+        ) from None
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise ValueError(
+            f"the strategy for {len(workers)} workers has to be made before TensorFlow runs anything: {error}"
+        ) from None
+
+
+def _tpu(name: str | None, zone: str | None, project: str | None, cores: int | None) -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name or "", zone=zone, project=project)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except Exception as error:  # TensorFlow raises whatever the attempt happened to meet
+        named = f" under the name {name!r}" if name else ""
+        raise ValueError(
+            f"no TPU found{named} ({str(error).splitlines()[0].rstrip('.')}). TPUs need a machine on Google Cloud and "
+            "a TensorFlow with TPU support; elsewhere use another strategy"
+        ) from None
+    strategy = tf.distribute.TPUStrategy(resolver)
+    if cores is not None and cores != strategy.num_replicas_in_sync:
+        raise ValueError(f"num_tpu_cores is {cores}, and the TPU has {strategy.num_replicas_in_sync}")
+    return strategy
