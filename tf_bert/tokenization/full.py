@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, split_at_blanks, word_pattern
 from tf_bert.tokenization.encoding import pack, truncated_lengths
@@ -96,7 +96,8 @@ class FullTokenizer:
         self.basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents, tokenize_chinese_chars)
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
         self.special_tokens_in_text = special_tokens_in_text
-        self._special_tokens = special_token_pattern(special_tokens_in_text, self.vocab, self.vocab_file)
+        tokens = special_tokens(special_tokens_in_text, self.vocab, self.vocab_file)
+        self._special_tokens = re.compile(f"({any_of(tokens)})") if tokens else None
         self._pieces_of = WordCache(self._split_word)
         self._spans_of = WordCache(self._split_word_with_offsets)
 
@@ -272,18 +273,19 @@ def detokenize(tokens: Iterable[str]) -> str:
     return " ".join(tokens).replace(" ##", "")
 
 
-def special_token_pattern(
-    special_tokens_in_text: bool | Sequence[str], vocab: Iterable[str], vocab_file: str | os.PathLike
-) -> re.Pattern | None:
-    """Compiles the special tokens that are looked for in texts; None for none.
+def special_tokens(choice: bool | Sequence[str], vocab: Mapping[str, int], vocab_file: str | os.PathLike) -> list[str]:
+    """Returns the tokens that are looked for in texts, longer ones first, so that none hides another.
 
     Raises:
         ValueError: one of them is not in the vocabulary or empty.
     """
-    if not special_tokens_in_text:
-        return None
-    tokens = SPECIAL_TOKENS if special_tokens_in_text is True else tuple(special_tokens_in_text)
-    if isinstance(special_tokens_in_text, str) or "" in tokens:
-        raise ValueError(f"special_tokens_in_text must be a bool or some tokens, not {special_tokens_in_text!r}")
+    if isinstance(choice, str) or (not isinstance(choice, bool) and "" in choice):
+        raise ValueError(f"special_tokens_in_text must be a bool or some tokens, not {choice!r}")
+    tokens = list(SPECIAL_TOKENS if choice is True else choice or [])
     check_special_tokens(vocab, vocab_file, tokens)
-    return re.compile("(" + "|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) + ")")
+    return sorted(tokens, key=len, reverse=True)
+
+
+def any_of(tokens: Iterable[str]) -> str:
+    """A regular expression for any of some tokens."""
+    return "|".join(map(re.escape, tokens))
