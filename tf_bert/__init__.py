@@ -10,6 +10,7 @@ from tf_bert.version import __version__
 
 # public name -> module that defines it
 _EXPORTS = {
+    "BasicTokenizer": "tf_bert.tokenization",
     "Bert": "tf_bert.models.bert",
     "BertClassifier": "tf_bert.models.bert_tasks",
     "BertConfig": "tf_bert.configs",
@@ -18,8 +19,11 @@ _EXPORTS = {
     "BertModel": "tf_bert.models.bert",
     "BertQuestionAnswering": "tf_bert.models.bert_tasks",
     "BertTokenClassifier": "tf_bert.models.bert_tasks",
+    "FullTokenizer": "tf_bert.tokenization",
+    "InGraphTokenizer": "tf_bert.tokenization",
     "MaskedLmInstance": "tf_bert.data.pretraining",
     "TrainingInstance": "tf_bert.data.pretraining",
+    "WordpieceTokenizer": "tf_bert.tokenization",
     "create_instance_from_document": "tf_bert.data.pretraining",
     "create_instances_from_document": "tf_bert.data.pretraining",
     "create_masked_lm_predictions": "tf_bert.data.pretraining",

@@ -18,6 +18,7 @@ from tf_bert.tokenization.wordpiece import WordpieceTokenizer
 __all__ = [
     "BasicTokenizer",
     "FullTokenizer",
+    "InGraphTokenizer",
     "WordpieceTokenizer",
     "convert_by_vocab",
     "convert_ids_to_tokens",
@@ -29,3 +30,12 @@ __all__ = [
     "validate_case_matches_checkpoint",
     "whitespace_tokenize",
 ]
+
+
+def __getattr__(name: str):
+    """Imports the tokenizer in the graph, and TensorFlow with it, when it is first asked for (PEP 562)."""
+    if name != "InGraphTokenizer":
+        raise AttributeError(f"module 'tf_bert.tokenization' has no attribute {name!r}")
+    from tf_bert.tokenization.in_graph import InGraphTokenizer
+
+    return InGraphTokenizer
