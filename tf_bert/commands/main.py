@@ -11,6 +11,7 @@ COMMANDS = {
     "convert": "converts a checkpoint: Google's, Hugging Face's, Keras's",
     "create_pretraining_data": "makes TFRecords of masked sentence pairs from text",
     "fill_mask": "prints the likeliest words for each [MASK] of a text",
+    "prepare_corpus": "turns text into one sentence a line, some documents held out",
     "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",
