@@ -364,9 +364,14 @@ def test_the_command(tmp_path):
         (["--input_file=empty.txt"], 1, "there are no documents in empty.txt"),
         (["--input_file=good.txt", "--min_sentences=9"], 1, "1 have fewer than 9 sentences"),
         (["--input_file=bad.txt"], 1, "bad.txt: not valid UTF-8 at byte offset 4"),
-        (["--input_file=."], 1, "not valid UTF-8"),
-        (["--input_file=good.txt", "--heldout_file=h.txt"], 1, "none of the 1 documents is held out"),
-        (["--input_file=good.txt", "--heldout_file=h.txt", "--heldout_fraction=1"], 1, "is left to train on"),
+        (["--input_file=."], 1, "out.txt is to be written, but it is one of the input files"),
+        (["--input_file=good.txt", "--heldout_file=h.txt"], 1, "all is one document, of which nothing can be held out"),
+        (
+            ["--input_file=good.txt,good.txt", "--heldout_file=h.txt", "--heldout_fraction=0"],
+            1,
+            "2 documents is held out",
+        ),
+        (["--input_file=good.txt,good.txt", "--heldout_file=h.txt", "--heldout_fraction=1"], 1, "is left to train on"),
         (["--input_file=good.txt", "--heldout_file=folder"], 1, "cannot write folder: it is a directory"),
     ],
 )

@@ -2,13 +2,14 @@
 
 import gzip
 import os
+import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_files import as_ordinary_user
 
-from tf_bert.data.text import expand_input_files, read_lines, total_size
+from tf_bert.data.text import expand_input_files, read_lines, refuse_outputs_among, total_size
 from tf_bert.progress import Progress
 
 
@@ -118,6 +119,14 @@ def test_progress_counts_the_bytes_on_disk(tmp_path, pack):
     assert 2 < progress.calls < 20
 
 
+def test_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["sh", "-c", f"printf 'one\\ntwo' | gzip > {tmp_path}/pipe"]):
+        with Progress("reading") as progress:
+            assert list(read_lines(tmp_path / "pipe", progress)) == ["one", "two"]
+    assert progress._count == 7
+
+
 @pytest.fixture
 def three_files(tmp_path, monkeypatch):
     for name in ("b.txt", "a.txt", "c[1].txt"):
@@ -165,3 +174,11 @@ def test_a_path_object(three_files):
 def test_patterns_that_name_no_file(three_files, patterns, error, said):
     with pytest.raises(error, match=said):
         expand_input_files(patterns)
+
+
+def test_an_output_must_not_be_an_input(three_files):
+    (three_files / "link.txt").symlink_to(three_files / "a.txt")
+    refuse_outputs_among(["a.txt", "gs://bucket/x"], ["b.txt", "new.txt", "gs://bucket/y"])
+    for output in ("a.txt", "./folder/../a.txt", "link.txt", "gs://bucket/x"):
+        with pytest.raises(ValueError, match="it is one of the input files"):
+            refuse_outputs_among(["b.txt", "a.txt", "gs://bucket/x"], [output])

@@ -250,6 +250,7 @@ def test_the_file_does_not_depend_on_the_order_of_lines(tmp_path, capsys):
         (["--input_file=good.txt", "--vocab_size=10"], 1, "vocab_size 10 is too small"),
         (["--input_file=good.txt", "--vocab_size=0"], 2, "vocab_size"),
         (["--input_file=good.txt", "--character_coverage=2"], 2, "character_coverage"),
+        (["--input_file=*.txt"], 1, "vocab.txt is to be written, but it is one of the input files"),
         (["--input_file=."], 1, "input . is a directory"),
         (["--vocab_size=10"], 2, "missing --input_file"),
         (["--input_file=good.txt", "--num_unsed=3"], 2, "did you mean --num_unused"),

@@ -47,6 +47,7 @@ FLAGS.enum(
 
 def run(flags) -> None:
     """Reads, splits, writes, prints a summary."""
+    from tf_bert.data.builtin_corpus import builtin_corpus
     from tf_bert.data.documents import HeldOutSplit
     from tf_bert.files import atomic_writer
 
@@ -58,23 +59,21 @@ def run(flags) -> None:
     layouts: dict[str, int] = {}
     with contextlib.ExitStack() as stack:
         names = [flags.output_file] + ([flags.heldout_file] if flags.heldout_file else [])
+        lines = builtin_corpus() if flags.builtin_corpus else _read(flags, names, layouts)
         outputs = [stack.enter_context(atomic_writer(name, "w")) for name in names]
-        for held_out, line in split(_lines(flags, layouts)):
+        for held_out, line in split(lines):
             outputs[held_out].write(line + "\n")
         _check(flags, split)
     _summarise(flags, split, layouts)
 
 
-def _lines(flags, layouts: dict[str, int]) -> Iterator[str]:
-    from tf_bert.data.builtin_corpus import builtin_corpus
+def _read(flags, outputs: list[str], layouts: dict[str, int]) -> Iterator[str]:
     from tf_bert.data.documents import find_files, read_documents
-    from tf_bert.data.text import total_size
+    from tf_bert.data.text import refuse_outputs_among, total_size
     from tf_bert.progress import Progress
 
-    if flags.builtin_corpus:
-        yield from builtin_corpus()
-        return
     files = find_files(flags.input_file)
+    refuse_outputs_among(files, outputs)
     with Progress("splitting sentences", total=total_size(files), unit="B") as progress:
         for file in files:
             yield from read_documents(
@@ -94,6 +93,8 @@ def _check(flags, split) -> None:
     if not total:
         short = f"; {split.left_out} have fewer than {flags.min_sentences} sentences" if split.left_out else ""
         raise ValueError(f"there are no documents in {flags.input_file or 'the built-in corpus'}{short}")
+    if flags.heldout_file and total == 1:
+        raise ValueError("all is one document, of which nothing can be held out; --document_break says where one ends")
     if flags.heldout_file and 0 in split.documents:
         side = "held out" if split.documents[1] == 0 else "left to train on"
         raise ValueError(

@@ -50,7 +50,7 @@ FLAGS.integer(
 
 def run(flags) -> None:
     """Counts words, finds pieces, writes the file, prints a summary."""
-    from tf_bert.data.text import expand_input_files, read_lines, total_size
+    from tf_bert.data.text import expand_input_files, read_lines, refuse_outputs_among, total_size
     from tf_bert.files import atomic_writer
     from tf_bert.progress import Progress
     from tf_bert.tokenization.basic import BasicTokenizer
@@ -59,6 +59,7 @@ def run(flags) -> None:
     start = time.monotonic()
     tokenizer = BasicTokenizer(flags.do_lower_case, strip_accents=flags.strip_accents)
     files = expand_input_files(flags.input_file)
+    refuse_outputs_among(files, [flags.output_file])
     with atomic_writer(flags.output_file, "w") as output:  # opened first: better to fail before the work than after
         with Progress("counting words", total=total_size(files), unit="B") as progress:
             counts = WordCounts(tokenizer, flags.max_words).count(

@@ -73,6 +73,18 @@ def _matches(pattern: str) -> list[str]:
     return paths
 
 
+def refuse_outputs_among(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Stops where a program would read what it wrote when it ran before, as with ``corpus/*`` into ``corpus/all.txt``.
+
+    Raises:
+        ValueError: names the file.
+    """
+    real_inputs = {path if is_remote(path) else os.path.realpath(path) for path in inputs}
+    for output in outputs:
+        if (output if is_remote(output) else os.path.realpath(output)) in real_inputs:
+            raise ValueError(f"{output} is to be written, but it is one of the input files; write it to another folder")
+
+
 def total_size(paths: Sequence[str]) -> int:
     """The bytes of all files on disk, for a progress bar over `read_lines`."""
     return sum(file_size(path) for path in paths)
@@ -87,7 +99,7 @@ def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Ite
 
     Args:
         path: a local path, or one with a scheme that ``tf.io.gfile`` knows.
-        progress: is told of the bytes read from the disk.
+        progress: is told of the bytes read from the disk (from a pipe: of the bytes of text).
 
     Raises:
         ValueError: the file is not UTF-8 (says at which byte offset) or is a damaged gzip file.
@@ -105,13 +117,14 @@ def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Ite
     with open_binary(path) as raw:
         compressed = raw.peek(2)[:2] == _GZIP_MAGIC
         stream = gzip.GzipFile(fileobj=raw) if compressed else raw
+        seekable = raw.seekable()  # a pipe does not know its position
         offset = reported = unreported = 0
         try:
             for line in stream:
                 start, offset = offset, offset + len(line)
                 unreported += len(line)
                 if progress is not None and unreported >= _PROGRESS_BYTES:
-                    position, unreported = raw.tell(), 0
+                    position, unreported = raw.tell() if seekable else offset, 0
                     progress.update(position - reported)
                     reported = position
                 if start == 0 and line.startswith(_BYTE_ORDER_MARK):
@@ -125,7 +138,7 @@ def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Ite
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path}: damaged gzip file: {error}") from None
         if progress is not None:
-            progress.update(raw.tell() - reported)
+            progress.update((raw.tell() if seekable else offset) - reported)
 
 
 def _not_utf8(path: str, line: bytes, start: int, error: UnicodeDecodeError, compressed: bool) -> str:
