@@ -271,6 +271,16 @@ def test_a_fresh_head_is_stated(tiny, tmp_path):
     ):
         model = BertClassifier.from_checkpoint(tmp_path, num_labels=5)
     assert model.load_report.missing == ["output_weights", "output_bias"] and model.num_labels == 5
+    assert 0.01 < np.std(model.output_weights.numpy()) < 0.03  # initialised as ever, not left at zero
+    assert np.isfinite(model(INPUTS, training=True)["logits"]).all()  # dropout has its seeds
+
+
+def test_a_failed_load_leaves_nothing_behind(tiny, tmp_path):
+    tiny()
+    wider = BertConfig(30, 16, 2, 2, 32, max_position_embeddings=12, type_vocab_size=2)
+    with pytest.raises(ValueError, match=r"\(30, 8\) there and \(30, 16\) in the model"):
+        Bert.from_checkpoint(tmp_path, config=wider)
+    assert Bert.from_checkpoint(tmp_path)(INPUTS)["pooled_output"].shape == (1, 8)
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------

@@ -94,3 +94,18 @@ def test_each_parse_starts_from_the_defaults(flags):
     assert flags.parse(["--input_file=x"]).max_seq_length == 128
     with pytest.raises(UsageError, match="missing --input_file"):
         flags.parse([])
+
+
+def test_bare_words_stand_for_flags_that_take_them():
+    flags = Flags("demo", "A demonstration.")
+    flags.enum("action", None, ["list", "show"], "What to do.", required=True)
+    flags.string("name", None, "Of what.")
+    flags.positional("action", "name")
+    values = flags.parse(["show", "x"])
+    assert (values.action, values.name) == ("show", "x")
+    assert flags.parse(["--action=list"]).name is None
+    assert flags.parse(["x", "--action=show"]).name == "x"
+    for argv, said in ([], "missing --action"), (["burn"], "action"), (["show", "x", "y"], "stray argument 'y'"):
+        with pytest.raises(UsageError, match=said):
+            flags.parse(argv)
+    assert flags.help().startswith("usage: tf-bert demo ACTION NAME --flag=value ...")

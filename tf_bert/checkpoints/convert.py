@@ -1,14 +1,18 @@
 """From any format to any other: load a model, save one, or pass a checkpoint on variable by variable."""
 
 import dataclasses
+import functools
 import os
+import pathlib
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import tensorflow as tf
 
 from tf_bert.checkpoints import formats, google, huggingface, loading, names
 from tf_bert.checkpoints.formats import Checkpoint, ModelReader
@@ -49,8 +53,9 @@ def load_model(
         model = loaded
         model.load_report = loading.LoadReport(loaded=list(checkpoint.reader.shapes))
     else:
-        model = cls(described(checkpoint).config, **cls.arguments_for(checkpoint.reader.shapes) | arguments)
-        model.load_report = loading.load_weights(model, checkpoint.reader, strict)
+        arguments = cls.arguments_for(checkpoint.reader.shapes) | arguments
+        make = functools.partial(cls, described(checkpoint).config, **arguments)
+        model, model.load_report = loading.make_with_weights(make, checkpoint.reader, strict)
         if model.load_report.missing:
             warnings.warn(f"{checkpoint.path}: {model.load_report}", stacklevel=3)
     model.vocab_file = checkpoint.vocab_file
@@ -109,11 +114,12 @@ def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=No
     dtypes = {name: dtype_of(checkpoint.reader, name, dtype) for name in chosen}
 
     def read(name: str) -> np.ndarray:
-        return checkpoint.reader.read(name).astype(dtypes[name], copy=False)
+        return np.asarray(checkpoint.reader.read(name)).astype(dtypes[name], copy=False)
 
     formats.copy_companions(path, checkpoint.vocab_file, checkpoint.settings)
     if format == "google":
-        google.write_tensors(os.path.join(path, formats.GOOGLE_PREFIX), {name: read(name) for name in chosen})
+        tensors = {name: tf.cast(checkpoint.reader.read(name), dtypes[name]) for name in chosen}
+        google.write_tensors(os.path.join(path, formats.GOOGLE_PREFIX), tensors)
         _write_google_config(path, checkpoint.config)
     elif optimizer:
         raise ValueError(
@@ -150,13 +156,16 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
     model = getattr(checkpoint.reader, "model", None)
     if model is None:
         cls = formats.model_class(checkpoint.architecture)
-        model = cls(checkpoint.config, **cls.arguments_for(checkpoint.reader.shapes))
-        loading.load_weights(model, checkpoint.reader)
+        make = functools.partial(cls, checkpoint.config, **cls.arguments_for(checkpoint.reader.shapes))
+        model, _ = loading.make_with_weights(make, checkpoint.reader)
     folder, name = os.path.split(path)
     formats.copy_companions(folder or ".", checkpoint.vocab_file, checkpoint.settings)
     temporary = os.path.join(folder, f".{os.getpid()}.{name}")
     try:
-        model.save(temporary) if format == "keras" else model.save_weights(temporary)
+        if format == "keras":
+            _save_zipped(model, temporary)
+        else:
+            model.save_weights(temporary)
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):
@@ -164,6 +173,15 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
     if format == "weights":
         _write_google_config(folder or ".", checkpoint.config)
     return path
+
+
+def _save_zipped(model, path: str) -> None:
+    """What ``model.save(path)`` writes, without its second copy of the weights in memory."""
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
+        model.save(folder, zipped=False)
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in sorted(pathlib.Path(folder).rglob("*")):
+                archive.write(file, file.relative_to(folder))
 
 
 def convert(

@@ -56,8 +56,11 @@ class Checkpoint:
         noted = (self.config.extra.get("architectures") or [None])[0]
         return noted if noted in ARCHITECTURES else architecture_of(self.reader.shapes)
 
-    def tokenizer(self) -> FullTokenizer:
+    def tokenizer(self, **options: Any) -> FullTokenizer:
         """The tokenizer that belongs to the checkpoint.
+
+        Args:
+            **options: further arguments of `FullTokenizer`.
 
         Raises:
             FileNotFoundError: there is no vocabulary beside it.
@@ -72,7 +75,7 @@ class Checkpoint:
             if len(possible) != 1:
                 raise ValueError(f"nothing beside {self.vocab_file} says do_lower_case, and it may be either")
             settings = TokenizerSettings(do_lower_case=possible[0])
-        return FullTokenizer(self.vocab_file, **settings.to_dict())
+        return FullTokenizer(self.vocab_file, **settings.to_dict() | options)
 
 
 def open_checkpoint(path_or_name: str | os.PathLike, config: BertConfig | None = None) -> Checkpoint:
@@ -169,7 +172,7 @@ class ModelReader:
 
     def read(self, name: str):
         """The value of one variable."""
-        return self._variables[name].numpy()
+        return self._variables[name].value.read_value()
 
 
 def architecture_of(shapes: Mapping[str, Any]) -> str:

@@ -111,11 +111,11 @@ class GoogleReader:
         self.prefix = normalize_checkpoint_path(path)
         self.where = self.prefix
         try:
-            self._reader = tf.train.load_checkpoint(self.prefix)
+            listing = tf.train.load_checkpoint(self.prefix)
         except (tf.errors.OpError, RuntimeError) as error:
             raise ValueError(f"{self.prefix}.index is damaged: {error}") from None
-        dtypes = self._reader.get_variable_to_dtype_map()
-        shapes = self._reader.get_variable_to_shape_map()
+        dtypes = listing.get_variable_to_dtype_map()
+        shapes = listing.get_variable_to_shape_map()
         # Strings are the object graph of TensorFlow 2's own checkpoints, never weights.
         self.dtypes = {name: dtype.as_numpy_dtype for name, dtype in dtypes.items() if dtype != tf.string}
         self.shapes = {name: tuple(shapes[name]) for name in sorted(self.dtypes)}
@@ -137,7 +137,7 @@ class GoogleReader:
                 f"the files have {found:,}; copy or download it again"
             )
 
-    def read(self, name: str) -> np.ndarray:
+    def read(self, name: str) -> tf.Tensor:
         """Reads one variable.
 
         Raises:
@@ -145,10 +145,16 @@ class GoogleReader:
         """
         stored, transpose = self._aliases.get(name, (name, False))
         try:
-            value = np.asarray(self._reader.get_tensor(stored))
-        except (tf.errors.OpError, RuntimeError) as error:
-            raise ValueError(f"{stored} in {self.prefix} is damaged: {error}") from None
-        return value.T if transpose else value
+            # A tensor and not an array of numpy: a variable takes its memory over without a copy.
+            value = tf.raw_ops.RestoreV2(
+                prefix=self.prefix,
+                tensor_names=[stored],
+                shape_and_slices=[""],
+                dtypes=[tf.as_dtype(self.dtypes[name])],
+            )[0]
+        except tf.errors.OpError as error:
+            raise ValueError(f"{stored} in {self.prefix} is damaged: {error.message}") from None
+        return tf.transpose(value) if transpose else value
 
 
 def load_checkpoint(

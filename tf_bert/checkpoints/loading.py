@@ -1,11 +1,13 @@
 """Loading of named variables into a model, whatever they come from: all is compared before anything changes."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import keras
 import numpy as np
+from keras import ops
 
 from tf_bert.checkpoints import names
 
@@ -23,8 +25,8 @@ class Reader(Protocol):
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, np.dtype]
 
-    def read(self, name: str) -> np.ndarray:
-        """Reads one variable."""
+    def read(self, name: str) -> Any:
+        """Reads one variable, as an array or a tensor."""
 
 
 def sizes(reader: Reader) -> tuple[int, int]:
@@ -81,6 +83,50 @@ def load_weights(model: keras.Model, reader: Reader, strict: bool = True) -> Loa
         ValueError: a shape clashes or, with ``strict``, something of the encoder is missing; nothing was changed.
     """
     variables = names.model_variables(model)
+    report = compare(variables, reader, strict)
+    for name in report.loaded:
+        variables[name].assign(_value(variables[name], reader, name))
+    return report
+
+
+def make_with_weights(
+    make: Callable[[], keras.Model], reader: Reader, strict: bool = True
+) -> tuple[keras.Model, LoadReport]:
+    """Makes a model whose variables have a reader's values from the start: no time and memory for random ones.
+
+    Args:
+        make: makes the model, built.
+        reader: where the values come from.
+        strict: see `load_weights`.
+
+    Returns:
+        The model, and what was loaded, missing (these have their random values), unused and reshaped.
+
+    Raises:
+        ValueError: as `load_weights`.
+    """
+    with keras.StatelessScope():  # variables made inside get their values, from their initializers, when it ends
+        model = make()
+        variables = names.model_variables(model)
+        report = compare(variables, reader, strict)
+        for name in report.loaded:
+            variable = variables[name]
+            variable._initializer = functools.partial(_initial_value, variable, reader, name)
+    return model, report
+
+
+def _initial_value(variable: keras.Variable, reader: Reader, name: str, shape, dtype=None):
+    return _value(variable, reader, name)
+
+
+def _value(variable: keras.Variable, reader: Reader, name: str):
+    """A reader's variable in the shape and dtype of the model's."""
+    value = ops.cast(reader.read(name), variable.dtype)
+    return value if value.shape == variable.shape else ops.reshape(value, variable.shape)
+
+
+def compare(variables: Mapping[str, keras.Variable], reader: Reader, strict: bool) -> LoadReport:
+    """Says what would become of each variable, or raises ValueError; see `load_weights`."""
     report, clashes = LoadReport(), []
     for name, variable in variables.items():
         found, expected = reader.shapes.get(name), tuple(variable.shape)
@@ -108,9 +154,6 @@ def load_weights(model: keras.Model, reader: Reader, strict: bool = True) -> Loa
         raise ValueError(
             f"{reader.where} holds no variable of this model; it holds {_some(report.unused) or 'nothing'}"
         )
-    for name in report.loaded:
-        value = reader.read(name)
-        variables[name].assign(value.reshape(variables[name].shape).astype(variables[name].dtype, copy=False))
     return report
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -116,12 +117,12 @@ class ResizedReader:
         """How many pieces have fresh rows."""
         return int((self._rows < 0).sum())
 
-    def read(self, name: str) -> np.ndarray:
+    def read(self, name: str) -> Any:
         """Reads one variable, with the rows of the new vocabulary."""
         value = self._reader.read(name)
         if not _has_rows(name):
             return value
-        rows = value[self._rows]
+        rows = np.asarray(value)[self._rows]
         fresh = self._rows < 0
         rows[fresh] = self._fresh_rows(rows[fresh].shape) if name == WORD_EMBEDDINGS else 0
         return rows
