@@ -103,7 +103,7 @@ def _summarise(flags, files: Sequence[str], counts, pieces: list[str], seconds: 
             file=sys.stderr,
         )
     single = sum(len(piece.removeprefix("##")) == 1 for piece in pieces)
-    if single > len(pieces) / 2:
+    if single > len(pieces) / 2 and num_pieces > 1.5 * num_words:  # in Chinese single characters are words
         print(
             f"note: {single:,} of {len(pieces):,} pieces are single characters; a larger --vocab_size or a lower "
             "--character_coverage (such as 0.9995) leaves room for longer ones",
