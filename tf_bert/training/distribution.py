@@ -124,11 +124,15 @@ def distribute(
     replicas = strategy.num_replicas_in_sync
     if batch_size % replicas:
         raise ValueError(f"the batch size, {batch_size}, is no multiple of the number of replicas, {replicas}")
-    return strategy.distribute_datasets_from_function(
-        lambda context: make_batches(batch_size // replicas).shard(
-            context.num_input_pipelines, context.input_pipeline_id
-        )
-    )
+
+    def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        part = make_batches(batch_size // replicas).shard(context.num_input_pipelines, context.input_pipeline_id)
+        if part.cardinality() == tf.data.INFINITE_CARDINALITY:
+            return part
+        # Parts may differ by one batch. Keras would count each worker's own; of unknown length, they end together.
+        return part.filter(lambda *_: True)
+
+    return strategy.distribute_datasets_from_function(make_part)
 
 
 def _devices(num_gpus: int | None) -> list[str]:

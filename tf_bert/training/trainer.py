@@ -388,14 +388,18 @@ class _StepFunction:
             logs = strategy.run(step, args=(data,))
             return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], logs)
 
+        def run_next(iterator):
+            return run(next(iterator))
+
         def run_several(iterator, count):
             for _ in tf.range(count - 1):
                 run(next(iterator))
             return run(next(iterator))
 
-        eager = model.run_eagerly
-        self.run = run if eager else tf.function(run, reduce_retracing=True, autograph=False)
-        self.run_several = run_several if eager else tf.function(run_several, reduce_retracing=True)
+        # Iterators are taken inside the graph: their batches have one type there, whatever the size of the last one.
+        # Workers must trace alike, and eagerly taken batches of different sizes would not.
+        graph = (lambda function: function) if model.run_eagerly else tf.function
+        self.run, self.run_next, self.run_several = graph(run), graph(run_next), graph(run_several)
         self.start(None)
 
     def start(self, epoch_steps: int | None) -> None:
@@ -416,17 +420,18 @@ class _StepFunction:
             ) from None
 
     def _execute(self, iterator) -> dict:
+        if not isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+            return self.run(next(iterator))  # train_on_batch and test_on_batch
         count = self.model.steps_per_execution
         if self.epoch_steps:
             count = min(count, self.epoch_steps - self.done % self.epoch_steps)
             self.done += count
-            if count > 1 and isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
-                return self.run_several(iterator, tf.constant(count))
+            return self.run_next(iterator) if count == 1 else self.run_several(iterator, tf.constant(count))
         # The end of a data set of unknown length cannot be looked for inside the graph (a cond around a collective).
-        logs = self.run(next(iterator))
+        logs = self.run_next(iterator)
         for _ in range(count - 1):
-            data = next(iterator, None)
-            if data is None:
+            try:
+                logs = self.run_next(iterator)
+            except tf.errors.OutOfRangeError:
                 break
-            logs = self.run(data)
         return logs
