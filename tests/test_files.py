@@ -166,6 +166,16 @@ assert tf.io.gfile.listdir("ram://folder") == ["a.txt"]
 assert expand_input_files("ram://folder/*.txt") == [path]
 assert total_size([path]) == 900_000
 assert list(read_lines(path)) == ["one", "two"] * 100_000
+# What the original's reader makes of odd bytes.
+odd = "a\\r\\nb\\rc\\r\\r\\n\\n \\u2028d\\x85e\\x0bf\\x0cg\\x1ch\\x00i\\n\\u00e9\\U0001F600 \\ufeff\\n\\r\\nend".encode()
+with atomic_writer(sys.argv[1]) as file:
+    file.write(odd)
+with tf.io.gfile.GFile(sys.argv[1], "r") as reader:
+    original = []
+    while line := reader.readline():
+        original.append(line.removesuffix("\\n"))
+assert list(read_lines(sys.argv[1])) == original, original
+assert len(original) == 7
 with atomic_writer("ram://folder/bad.txt") as file:
     file.write(b"one\\r\\n\\xff")
 for call, error, said in [
@@ -183,8 +193,8 @@ for call, error, said in [
 """
 
 
-def test_other_file_systems_go_through_gfile():
-    done = subprocess.run([sys.executable, "-c", REMOTE], capture_output=True, text=True, check=False)
+def test_other_file_systems_go_through_gfile_and_lines_are_those_of_gfile(tmp_path):
+    done = subprocess.run([sys.executable, "-c", REMOTE, tmp_path / "odd"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
