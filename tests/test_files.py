@@ -167,7 +167,7 @@ assert expand_input_files("ram://folder/*.txt") == [path]
 assert total_size([path]) == 900_000
 assert list(read_lines(path)) == ["one", "two"] * 100_000
 # What the original's reader makes of odd bytes.
-odd = "a\\r\\nb\\rc\\r\\r\\n\\n \\u2028d\\x85e\\x0bf\\x0cg\\x1ch\\x00i\\n\\u00e9\\U0001F600 \\ufeff\\n\\r\\nend".encode()
+odd = "a\\r\\nb\\rc\\r\\r\\n\\n \\u2028d\\x85e\\x0bf\\x0cg\\x1ch\\x00i\\n\\u00e9\\U0001F600\\ufeff\\n\\r\\nend".encode()
 with atomic_writer(sys.argv[1]) as file:
     file.write(odd)
 with tf.io.gfile.GFile(sys.argv[1], "r") as reader:
