@@ -4,6 +4,7 @@ Tokens may be strings or ids; a `TokenKinds` says which of them are special. Eve
 ``random.Random``, in the original's order, so that equal seeds give equal masks.
 """
 
+import functools
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -138,7 +139,8 @@ def maskable_words(tokens: Sequence, do_whole_word_mask: bool, kinds: TokenKinds
         [(1, 2), (3,), (5,)]
     """
     cls, sep = kinds.cls, kinds.sep
-    single = [(i,) for i, token in enumerate(tokens) if token != cls and token != sep]
+    places = zip(_single_positions(len(tokens).bit_length()), tokens, strict=False)
+    single = [place for place, token in places if token != cls and token != sep]
     if not do_whole_word_mask:
         return single
     words: list[tuple[int, ...]] = []
@@ -148,6 +150,12 @@ def maskable_words(tokens: Sequence, do_whole_word_mask: bool, kinds: TokenKinds
         else:
             words.append((i,))
     return words
+
+
+@functools.cache
+def _single_positions(bits: int) -> list[tuple[int]]:
+    """[(0,), (1,), ...] up to 2 ** bits, made once: to make each tuple takes as long as to choose among them."""
+    return [(i,) for i in range(1 << bits)]
 
 
 def _random_runs(words: list[tuple[int, ...]], max_ngram: int, rng: random.Random) -> Iterable[tuple[int, ...]]:
