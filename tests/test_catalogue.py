@@ -15,6 +15,7 @@ import pytest
 
 from tf_bert.checkpoints import catalogue, download
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+from tf_bert.commands.main import main
 
 PAYLOAD = bytes(range(256)) * 2000
 
@@ -335,6 +336,21 @@ def test_a_wrong_checksum_removes_the_download(server, published, tmp_path):
     with pytest.raises(ValueError, match="not the published file"):
         catalogue.fetch("bert-base-cased", tmp_path)
     assert published.name not in os.listdir(tmp_path)
+
+
+def test_the_command_says_in_one_line_that_there_is_no_network(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    assert main(["checkpoints", "fetch", "bert-tiny", f"--to={tmp_path}"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("tf-bert checkpoints: error: cannot download https://storage.googleapis.com/")
+    assert errors.count("\n") == 1
+
+
+def test_the_command_fetches(server, published, tmp_path, capsys):
+    assert main(["checkpoints", "fetch", "bert-base-cased", f"--to={tmp_path}"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / published.name}\n"
 
 
 def test_tokenizer_settings_travel_with_other_keys(tmp_path):

@@ -334,6 +334,23 @@ def test_an_init_checkpoint_gives_weights_only(tiny):
     assert int(optimizer.iterations) == 0
 
 
+def test_what_was_never_trained_has_no_moments(tiny):
+    """The original's SQuAD training leaves the pooler without gradient, and so without slots."""
+    weights = tiny_weights()
+    slots = {
+        f"{name}/{slot}": np.full_like(value, 0.5)
+        for name, value in weights.items()
+        for slot in ("adam_m", "adam_v")
+        if "pooler" not in name
+    }
+    model, optimizer = BertForPreTraining(TINY), create_optimizer(1e-3, 6)
+    google.load_checkpoint(model, tiny(global_step=np.int64(3), **slots), optimizer=optimizer)
+    variables = names.model_variables(model)
+    assert int(optimizer.iterations) == 3
+    assert np.all(optimizer.adam_m(variables["bert/pooler/dense/kernel"]).numpy() == 0)
+    assert np.all(optimizer.adam_v(variables["cls/predictions/output_bias"]).numpy() == 0.5)
+
+
 def test_going_on_needs_a_training_checkpoint(tiny):
     with pytest.raises(ValueError, match="no training checkpoint"):
         google.load_checkpoint(BertForPreTraining(TINY), tiny(), optimizer=create_optimizer(1e-3, 6))

@@ -628,6 +628,26 @@ def test_the_twins_in_tools_run_without_tensorflow_where_they_can():
     assert "uncased_L-2_H-128_A-2" in done.stdout and "--[no]bfloat16" in done.stdout and "--keep_file" in done.stdout
 
 
+def test_the_readme_runs(tmp_path, monkeypatch):
+    """Every command and the code of the README's section, on a small model of the published one's name."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else ""
+    if "\n## Checkpoints\n" not in readme:
+        pytest.skip("README.md has no section on checkpoints")
+    section = readme.split("\n## Checkpoints\n")[1].split("\n## ")[0]
+    commands = [line.partition("#")[0].split() for line in section.splitlines() if line.startswith("tf-bert ")]
+    code = section.split("```python\n")[1].split("```")[0]
+    assert len(commands) >= 8
+    model = tmp_path / "models" / "uncased_L-2_H-128_A-2"
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt")
+    randomised(BertForPreTraining(CONFIG)).save_checkpoint(model, tokenizer=tokenizer)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    for command in commands:
+        status, _, errors = run(*command[1:])
+        assert (status, errors) == (0, ""), command
+
+
 def test_writing_and_reading_of_names_agree():
     """What is written for Hugging Face is the table read backwards: no name is lost, none comes twice."""
     found = [names.to_hugging_face(row.google)[0] for row in names.ROWS]
