@@ -333,6 +333,12 @@ def test_sequence_longer_than_the_position_table():
         Bert(SPEC)({"input_ids": keras.Input((13,), dtype="int32")})
 
 
+@pytest.mark.parametrize("inputs, found", [({"ids": np.ones([1, 3])}, "ids"), (np.ones([1, 3]), "EagerTensor")])
+def test_inputs_that_are_not_a_dict_with_ids(inputs, found):
+    with pytest.raises(ValueError, match=f"a dict that holds input_ids .*; found {found}"):
+        Bert(SPEC)(inputs)
+
+
 def test_no_prediction_at_all_gives_no_nan():
     model = spec_model()
     inputs = SPEC_INPUTS | {"masked_lm_weights": np.zeros([2, 3], "float32")}

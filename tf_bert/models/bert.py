@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_bert.backend import recompute
 from tf_bert.configs import BertConfig
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.layers.feed_forward import create_initializer
@@ -39,8 +40,8 @@ class Bert(Checkpointed, Configured, Trainer):
         [B, N, S, S].
 
     Raises:
-        ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), or the sequence
-            is longer than the position table.
+        ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), the sequence is
+            longer than the position table, or there are no ``input_ids``.
 
     Example:
         >>> bert = Bert(BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2))
@@ -110,6 +111,9 @@ class Bert(Checkpointed, Configured, Trainer):
 
     def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
         """Encodes a batch."""
+        if not isinstance(inputs, dict) or "input_ids" not in inputs:
+            found = ", ".join(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+            raise ValueError(f"BERT takes a dict that holds input_ids [B, S]; found {found}")
         input_ids = inputs["input_ids"]  # [B, S]
         input_mask = inputs.get("input_mask", ops.ones_like(input_ids))
         segment_ids = inputs.get("segment_ids", ops.zeros_like(input_ids))
@@ -117,6 +121,7 @@ class Bert(Checkpointed, Configured, Trainer):
         x = embedding_output = self.embeddings(input_ids, segment_ids, training=training)  # [B, S, H]
         all_encoder_layers, attention_probs = [], []
         for block in self.encoder:
+            block = recompute(block) if self.recompute and training else block
             x = block(x, input_mask, return_attention_probs=return_attention_probs, training=training)
             if return_attention_probs:
                 x, probs = x
