@@ -67,6 +67,7 @@ class Trainer(keras.Model):
         metric_names: names of the further metrics, as in the dict that `per_example_metrics` returns.
         weight_epsilon: what is added to the weight sum of a loss in training: ``{"masked_lm_loss": 1e-5}`` in BERT.
         label_name: the key of ``inputs`` under which ``fit(x, y)`` puts ``y``.
+        recompute: set by ``compile``, for a model to heed in its ``call`` (`tf_bert.backend.recompute`).
 
     Example:
         >>> class Line(Trainer):
@@ -97,6 +98,7 @@ class Trainer(keras.Model):
     metric_names: tuple[str, ...] = ()
     weight_epsilon: dict[str, float] = {}
     label_name: str | None = None
+    recompute: bool = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -136,20 +138,30 @@ class Trainer(keras.Model):
         """
         return {}
 
-    def compile(self, optimizer="rmsprop", *, gradient_accumulation_steps: int = 1, **kwargs) -> None:
+    def compile(
+        self, optimizer="rmsprop", *, gradient_accumulation_steps: int = 1, recompute: bool = False, **kwargs
+    ) -> None:
         """Configures training, as `keras.Model.compile`.
 
         Args:
             optimizer: any Keras optimizer; `tf_bert.training.optimization.create_optimizer` makes BERT's.
             gradient_accumulation_steps: into how many micro-batches a batch is split. The update is that of the whole
                 batch; memory grows with the micro-batch only, and steps count updates.
+            recompute: whether the blocks of a deep model compute their activations again in the backward pass instead
+                of keeping them: a third more work for a fraction of the memory, with the same dropout masks.
             **kwargs: as in Keras. ``jit_compile=True`` compiles forward and backward pass of each replica with XLA.
         """
         if gradient_accumulation_steps < 1:
             raise ValueError(f"gradient_accumulation_steps is {gradient_accumulation_steps}; it has to be at least 1")
         super().compile(optimizer, **kwargs)
         self._accumulation = gradient_accumulation_steps
-        self._compile_config.config["gradient_accumulation_steps"] = gradient_accumulation_steps
+        for layer in self._flatten_layers():
+            if isinstance(layer, Trainer):
+                layer.recompute = recompute
+        self._compile_config.config |= {
+            "gradient_accumulation_steps": gradient_accumulation_steps,
+            "recompute": recompute,
+        }
 
     def compile_from_config(self, config: dict) -> None:
         """Compiles a loaded model as the saved one was, with the optimizer's slots."""
