@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from tf_bert.backend import recompute
-from tf_bert.backend import recompute
 from tf_bert.configs import BertConfig
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.layers.feed_forward import create_initializer
