@@ -26,7 +26,7 @@ from tf_bert.tokenization import (
 )
 from tf_bert.tokenization.basic import split_at_blanks, word_pattern
 from tf_bert.tokenization.encoding import truncated_lengths
-from tf_bert.tokenization.full import WordCache, detokenize
+from tf_bert.tokenization.full import WordCache
 from tf_bert.tokenization.vocabulary import (
     casing_problem,
     check_special_tokens,
@@ -34,6 +34,7 @@ from tf_bert.tokenization.vocabulary import (
     vocab_sha256,
     vocab_size,
 )
+from tf_bert.tokenization.wordpiece import detokenize
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SWITCHES = [
@@ -86,6 +87,7 @@ def test_golden_strings(golden, casing, name):
         assert tokenizer.basic_tokenizer.tokenize(record["text"]) == expected["basic"], record["i"]
         assert tokenizer.tokenize(record["text"]) == expected["tokens"], record["i"]
         assert tokenizer.tokenize(record["text"]) == expected["tokens"], "from the memory for words"
+        assert tokenizer.tokenize_to_ids(record["text"]) == expected["ids"], record["i"]
         assert tokenizer.tokenize_with_offsets(record["text"])[0] == expected["tokens"], record["i"]
         assert tokenizer.convert_tokens_to_ids(expected["tokens"]) == expected["ids"]
 
@@ -239,6 +241,7 @@ def test_special_tokens_in_text_by_choice(tokenizer_of):
     assert default.tokenize("the [MASK] sat") == default.tokenize("the [mask] sat") == split
     assert option.tokenize("the [MASK] sat") == ["the", "[MASK]", "sat"]
     assert option.tokenize("the [mask] sat") == split
+    assert option.tokenize_to_ids("the [MASK] sat") == [5, 4, 9]
     assert option.tokenize("the[MASK]sat[SEP][UNK]") == ["the", "[MASK]", "sat", "[SEP]", "[UNK]"]
     tokens, offsets = option.tokenize_with_offsets("The [MASK]sat")
     assert tokens == ["the", "[MASK]", "sat"]
@@ -349,7 +352,9 @@ def test_bytes_are_read_as_utf8_and_the_rest_left_out():
     assert BasicTokenizer().tokenize(b"caf\xc3\xa9 \xff x") == ["cafe", "x"]
 
 
-def test_look_ups_are_strict():
+def test_look_ups_are_strict(tokenizer_of):
+    with pytest.raises(KeyError, match=r"'\[UNK\]' is not in the vocabulary of 2 entries"):
+        tokenizer_of(["[PAD]", "a"]).tokenize_to_ids("a b")
     assert convert_by_vocab({"a": 1}, ["a", "a"]) == [1, 1]
     with pytest.raises(KeyError, match="'x' is not in the vocabulary of 1 entries"):
         convert_by_vocab({"a": 1}, ["x"])

@@ -18,7 +18,6 @@ from tf_bert.tokenization.wordpiece import WordpieceTokenizer
 __all__ = [
     "BasicTokenizer",
     "FullTokenizer",
-    "InGraphTokenizer",
     "WordpieceTokenizer",
     "convert_by_vocab",
     "convert_ids_to_tokens",

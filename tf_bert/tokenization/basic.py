@@ -132,7 +132,7 @@ def word_pattern(tokenize_chinese_chars: bool) -> re.Pattern:
 def split_at_blanks(text: str, tokenize_chinese_chars: bool = True) -> list[str]:
     """Splits text at blanks and around Chinese characters; all that `BasicTokenizer` does then concerns one word."""
     if text.isascii():  # the same by a shorter way
-        return _ASCII_CONTROLS_THAT_SPLIT.sub("", text).split()
+        return (text if text.isprintable() else _ASCII_CONTROLS_THAT_SPLIT.sub("", text)).split()
     return word_pattern(tokenize_chinese_chars).findall(text)
 
 

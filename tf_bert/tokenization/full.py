@@ -3,19 +3,22 @@
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, split_at_blanks, word_pattern
 from tf_bert.tokenization.encoding import pack, truncated_lengths
 from tf_bert.tokenization.offsets import split_word_with_offsets
 from tf_bert.tokenization.vocabulary import (
     SPECIAL_TOKENS,
+    any_of,
     check_special_tokens,
     convert_by_vocab,
     ids_of,
     read_vocab_lines,
+    special_tokens,
 )
-from tf_bert.tokenization.wordpiece import WordpieceTokenizer
+from tf_bert.tokenization.wordpiece import WordpieceTokenizer, detokenize
 
 WORDS_REMEMBERED = 1 << 17  # some 30 MB when full
 _LONGEST_WORD_REMEMBERED = 64
@@ -99,6 +102,8 @@ class FullTokenizer:
         tokens = special_tokens(special_tokens_in_text, self.vocab, self.vocab_file)
         self._special_tokens = re.compile(f"({any_of(tokens)})") if tokens else None
         self._pieces_of = WordCache(self._split_word)
+        self._pieces_of_token = WordCache(self.wordpiece_tokenizer.split_word)
+        self._ids_of = WordCache(self._word_to_ids)
         self._spans_of = WordCache(self._split_word_with_offsets)
 
     def get_config(self) -> dict:
@@ -116,20 +121,36 @@ class FullTokenizer:
         Raises:
             ValueError: text is neither ``str`` nor ``bytes``.
         """
+        return self._look_up(text, self._pieces_of, str)
+
+    def tokenize_to_ids(self, text: str | bytes) -> list[int]:
+        """Returns the ids of the pieces of a text, faster than by way of the pieces.
+
+        Raises:
+            ValueError: text is neither ``str`` nor ``bytes``.
+            KeyError: the text needs [UNK], which the vocabulary lacks.
+        """
+        return self._look_up(text, self._ids_of, self.vocab.__getitem__)
+
+    def _look_up(self, text: str | bytes, of_word: WordCache, of_special: Callable[[str], Any]) -> list:
         text = convert_to_unicode(text)
-        if self._special_tokens is None:
-            return self._tokenize(text)
         # re.split returns stretches of text at even places and special tokens at odd ones.
-        parts = enumerate(self._special_tokens.split(text))
-        return [piece for i, part in parts for piece in ([part] if i % 2 else self._tokenize(part))]
+        parts = [text] if self._special_tokens is None else self._special_tokens.split(text)
+        values = []
+        for i, part in enumerate(parts):
+            if i % 2:
+                values.append(of_special(part))
+            else:
+                words = split_at_blanks(part, self.basic_tokenizer.tokenize_chinese_chars)
+                values += itertools.chain.from_iterable(map(of_word.__getitem__, words))
+        return values
 
-    def _tokenize(self, text: str) -> list[str]:
-        words = split_at_blanks(text, self.basic_tokenizer.tokenize_chinese_chars)
-        return list(itertools.chain.from_iterable(map(self._pieces_of.__getitem__, words)))
+    def _split_word(self, word: str) -> Iterable[str]:
+        tokens = self.basic_tokenizer.split_word(word)
+        return itertools.chain.from_iterable(map(self._pieces_of_token.__getitem__, tokens))
 
-    def _split_word(self, word: str) -> list[str]:
-        split = self.wordpiece_tokenizer.split_word
-        return [piece for token in self.basic_tokenizer.split_word(word) for piece in split(token)]
+    def _word_to_ids(self, word: str) -> list[int]:
+        return self.convert_tokens_to_ids(self._split_word(word))
 
     def tokenize_with_offsets(self, text: str | bytes) -> tuple[list[str], list[tuple[int, int]]]:
         """Returns the pieces of a text and where they stand in it.
@@ -162,7 +183,7 @@ class FullTokenizer:
 
     def _split_word_with_offsets(self, word: str) -> Iterable[tuple[str, int, int]]:
         for token, chars in split_word_with_offsets(word, self.basic_tokenizer):
-            pieces = self.wordpiece_tokenizer.split_word(token)
+            pieces = self._pieces_of_token[token]
             lengths = [len(piece) - 2 * (i > 0) for i, piece in enumerate(pieces)]
             if len(pieces) == 1:
                 lengths = [len(chars)]  # also where the piece is [UNK]
@@ -237,8 +258,8 @@ class FullTokenizer:
         return pack(rows, self.vocab["[PAD]"], max_seq_length)
 
     def _encode_row(self, text, text_pair, max_seq_length, truncation) -> tuple[list[int], list[int]]:
-        a = self.convert_tokens_to_ids(self.tokenize(text))
-        b = [] if text_pair is None else self.convert_tokens_to_ids(self.tokenize(text_pair))
+        a = self.tokenize_to_ids(text)
+        b = [] if text_pair is None else self.tokenize_to_ids(text_pair)
         if max_seq_length is not None:
             limit = max_seq_length - (2 if text_pair is None else 3)
             length_a, length_b = truncated_lengths(len(a), len(b), limit, truncation)
@@ -261,31 +282,3 @@ class FullTokenizer:
         tokens = self.convert_ids_to_tokens(map(int, ids))
         left_out = {*SPECIAL_TOKENS} - {"[UNK]"} if skip_special_tokens else ()
         return detokenize(token for token in tokens if token not in left_out)
-
-
-def detokenize(tokens: Iterable[str]) -> str:
-    """Joins pieces to words, separated by blanks.
-
-    Example:
-        >>> detokenize(["un", "##aff", "##able", "!"])
-        'unaffable !'
-    """
-    return " ".join(tokens).replace(" ##", "")
-
-
-def special_tokens(choice: bool | Sequence[str], vocab: Mapping[str, int], vocab_file: str | os.PathLike) -> list[str]:
-    """Returns the tokens that are looked for in texts, longer ones first, so that none hides another.
-
-    Raises:
-        ValueError: one of them is not in the vocabulary or empty.
-    """
-    if isinstance(choice, str) or (not isinstance(choice, bool) and "" in choice):
-        raise ValueError(f"special_tokens_in_text must be a bool or some tokens, not {choice!r}")
-    tokens = list(SPECIAL_TOKENS if choice is True else choice or [])
-    check_special_tokens(vocab, vocab_file, tokens)
-    return sorted(tokens, key=len, reverse=True)
-
-
-def any_of(tokens: Iterable[str]) -> str:
-    """A regular expression for any of some tokens."""
-    return "|".join(map(re.escape, tokens))

@@ -12,9 +12,14 @@ import keras
 import tensorflow as tf
 
 from tf_bert.tokenization.encoding import TRUNCATIONS
-from tf_bert.tokenization.full import any_of, special_tokens
 from tf_bert.tokenization.in_graph_words import GraphWords, Pieces, tensorflow_text_or_error
-from tf_bert.tokenization.vocabulary import check_special_tokens, ids_of, read_vocab_lines
+from tf_bert.tokenization.vocabulary import (
+    any_of,
+    check_special_tokens,
+    ids_of,
+    read_vocab_lines,
+    special_tokens,
+)
 
 
 @keras.saving.register_keras_serializable("tf_bert")

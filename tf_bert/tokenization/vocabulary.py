@@ -176,6 +176,24 @@ def check_special_tokens(
         )
 
 
+def special_tokens(choice: bool | Sequence[str], vocab: Mapping[str, int], vocab_file: str | os.PathLike) -> list[str]:
+    """Returns the tokens that are looked for in texts, longer ones first, so that none hides another.
+
+    Raises:
+        ValueError: one of them is not in the vocabulary or empty.
+    """
+    if isinstance(choice, str) or (not isinstance(choice, bool) and "" in choice):
+        raise ValueError(f"special_tokens_in_text must be a bool or some tokens, not {choice!r}")
+    tokens = list(SPECIAL_TOKENS if choice is True else choice or [])
+    check_special_tokens(vocab, vocab_file, tokens)
+    return sorted(tokens, key=len, reverse=True)
+
+
+def any_of(tokens: Iterable[str]) -> str:
+    """A regular expression for any of some tokens."""
+    return "|".join(map(re.escape, tokens))
+
+
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
     """Looks up each item; the name and the strictness are the original's: there is no fall-back to [UNK].
 

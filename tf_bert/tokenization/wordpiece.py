@@ -1,6 +1,6 @@
 """Words to pieces of a vocabulary (``WordpieceTokenizer``)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from tf_bert.tokenization.basic import convert_to_unicode, whitespace_tokenize
 
@@ -31,8 +31,9 @@ class WordpieceTokenizer:
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
         # Pieces are returned as these very objects, so that a corpus of tokens holds each string once.
-        self._pieces = {piece: piece for piece in vocab}
-        self._longest = max(map(len, self._pieces), default=0)
+        self._first = {piece: piece for piece in vocab}
+        self._next = {piece.removeprefix(PREFIX): piece for piece in vocab if piece.startswith(PREFIX)}
+        self._longest = max(map(len, self._first), default=0)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Returns the pieces of a text whose words are separated by blanks, as `BasicTokenizer` leaves them.
@@ -47,18 +48,27 @@ class WordpieceTokenizer:
         length = len(word)
         if length > self.max_input_chars_per_word:
             return [self.unk_token]
-        known = self._pieces.get
-        whole = known(word)
+        whole = self._first.get(word)
         if whole is not None:
             return [whole]
-        pieces, start = [], 0
+        pieces, start, known = [], 0, self._first
         while start < length:
             for end in range(min(length, start + self._longest), start, -1):
-                piece = known(PREFIX + word[start:end] if start else word[:end])
+                piece = known.get(word[start:end])
                 if piece is not None:
                     break
             else:
                 return [self.unk_token]
             pieces.append(piece)
-            start = end
+            start, known = end, self._next
         return pieces
+
+
+def detokenize(tokens: Iterable[str]) -> str:
+    """Joins pieces to words, separated by blanks.
+
+    Example:
+        >>> detokenize(["un", "##aff", "##able", "!"])
+        'unaffable !'
+    """
+    return " ".join(tokens).replace(" ##", "")
