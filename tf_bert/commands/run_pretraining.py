@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
 
 EXPORT = "export"
@@ -37,14 +38,9 @@ FLAGS.float("learning_rate", 5e-5, "The peak of the learning rate.", minimum=0.0
 FLAGS.integer("num_train_steps", 100000, "Updates in all; a resumed run makes those that are left.", minimum=1)
 FLAGS.integer("num_warmup_steps", 10000, "Updates of the linear warm-up.", minimum=0)
 FLAGS.integer("save_checkpoints_steps", 1000, "Updates between two checkpoints.", minimum=1)
-FLAGS.integer(
-    "iterations_per_loop",
-    1000,
-    "Steps per execution: updates in one call of the compiled function. Where it is not given it is 1 outside TPUs, so "
-    "that progress shows; it is never more than log_steps or save_checkpoints_steps.",
-    minimum=1,
-)
 FLAGS.integer("max_eval_steps", 100, "Batches of an evaluation; 0 for every record once.", minimum=0)
+
+add_distribution_flags(FLAGS)
 
 # What the original does not have.
 FLAGS.string("eval_input_file", None, "Records to evaluate on, if they are not those of --input_file.")
@@ -69,6 +65,7 @@ def run(flags) -> int:
     from tf_bert.data.pretraining_input import find_records
     from tf_bert.training import pretraining
 
+    strategy = strategy_from_flags(flags)
     config = BertConfig.from_json_file(flags.bert_config_file)
     lengths = flags.max_seq_length, flags.max_predictions_per_seq
     records = find_records(flags.input_file, *lengths)
@@ -81,7 +78,9 @@ def run(flags) -> int:
         save_checkpoints_steps=flags.save_checkpoints_steps,
         keep_checkpoints=flags.keep_checkpoint_max,
         log_steps=flags.log_steps,
-        iterations_per_loop=flags.iterations_per_loop if flags["iterations_per_loop"].present else 1,
+        iterations_per_loop=steps_per_execution(flags),
+        gradient_accumulation_steps=flags.gradient_accumulation_steps,
+        jit_compile=flags.xla,
         seed=flags.seed,
         shuffle_buffer=flags.shuffle_buffer,
         deterministic=flags.deterministic,
@@ -100,17 +99,21 @@ def run(flags) -> int:
                 init_checkpoint=flags.init_checkpoint,
                 eval_records=eval_records,
                 evaluation=evaluation,
+                strategy=strategy,
             )
         except pretraining.Stopped as stopped:
             print(f"tf-bert run_pretraining: {stopped}")
             return STOPPED
         step = options.num_train_steps
     else:
-        model = pretraining.build_model(config, options)
+        model = pretraining.build_model(config, options, strategy)
         step = pretraining.load_for_evaluation(model, flags.output_dir, flags.init_checkpoint)
 
     if flags.do_eval:
         figures = pretraining.evaluate(model, eval_records, evaluation)
+    if not pretraining.is_chief(strategy):
+        return 0
+    if flags.do_eval:
         path = os.path.join(flags.output_dir, "eval_results.txt")
         pretraining.write_eval_results(path, figures, step)
         print(f"***** Eval results ***** ({path})")

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
@@ -240,10 +240,13 @@ def train_dataset(
         return serialized.shuffle(shuffle_buffer, seed=seed + number)
 
     passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    dataset = passes.flat_map(one_pass).skip(skip_records).enumerate(first_record)
-    # The masks of a record depend on its number, which no two workers share.
-    dataset = dataset.map(lambda number, record: (number * count + index, record))
-    return _parsed(dataset.batch(batch_size, drop_remainder=True), records, limits, deterministic, seed)
+    dataset = passes.flat_map(one_pass).skip(skip_records).batch(batch_size, drop_remainder=True)
+
+    def number(batch: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+        """The number of a record in the whole stream, which no two workers share."""
+        return (first_record + batch * batch_size + place) * count + index
+
+    return _parsed(dataset, records, limits, deterministic, seed, number)
 
 
 def eval_dataset(
@@ -266,8 +269,8 @@ def eval_dataset(
         A dataset of dicts as `train_dataset`.
     """
     dataset = tf.data.Dataset.from_tensor_slices(list(records.files)).flat_map(tf.data.TFRecordDataset)
-    dataset = (dataset.repeat() if repeat else dataset).enumerate().batch(batch_size, drop_remainder=repeat)
-    return _parsed(dataset, records, limits, True, seed=0)
+    dataset = (dataset.repeat() if repeat else dataset).batch(batch_size, drop_remainder=repeat)
+    return _parsed(dataset, records, limits, True, 0, lambda batch, place: batch * batch_size + place)
 
 
 def id_limits(vocab_size: int, type_vocab_size: int) -> dict[str, int]:
@@ -276,9 +279,14 @@ def id_limits(vocab_size: int, type_vocab_size: int) -> dict[str, int]:
 
 
 def _parsed(
-    dataset: tf.data.Dataset, records: RecordFiles, limits: Mapping[str, int] | None, deterministic: bool, seed: int
+    dataset: tf.data.Dataset,
+    records: RecordFiles,
+    limits: Mapping[str, int] | None,
+    deterministic: bool,
+    seed: int,
+    number: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> tf.data.Dataset:
-    """Parses batches of (number, record), checks ids and masks what has no masks."""
+    """Parses batches of records, checks ids, and masks what has no masks by the ``number`` of each record."""
     features = {
         name: tf.io.FixedLenFeature([length], tf.float32 if name == "masked_lm_weights" else tf.int64)
         for name, length in _feature_lengths(records).items()
@@ -286,7 +294,7 @@ def _parsed(
     limits = _feature_limits(records, limits)
     masking = records.masking and dataclasses.replace(records.masking, seed=seed)
 
-    def parse(numbers: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    def parse(batch_number: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = tf.io.parse_example(serialized, features)
         for name, limit in limits.items():
             inside = (tf.reduce_min(batch[name]) >= 0) & (tf.reduce_max(batch[name]) < limit)
@@ -295,10 +303,13 @@ def _parsed(
         batch = {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in batch.items()}
         if not records.next_sentence:
             del batch["next_sentence_labels"]
-        return masking(numbers, batch) if masking else batch
+        places = tf.range(tf.size(serialized, tf.int64))
+        return masking(number(batch_number, places), batch) if masking else batch
 
-    return dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic).prefetch(
-        tf.data.AUTOTUNE
+    return (
+        dataset.enumerate()
+        .map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic)
+        .prefetch(tf.data.AUTOTUNE)
     )
 
 

@@ -67,6 +67,7 @@ class ReportTraining(keras.callbacks.Callback):
         tokens: counts what is read.
         evaluate: returns the figures of an evaluation.
         evaluate_every: steps between two evaluations while training; 0 for none.
+        writes: False for a worker that only takes part.
     """
 
     def __init__(
@@ -78,21 +79,25 @@ class ReportTraining(keras.callbacks.Callback):
         tokens: TokenCounter | None = None,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
         evaluate_every: int = 0,
+        writes: bool = True,
     ):
         super().__init__()
         self.output_dir, self.total_steps, self.every = os.fspath(output_dir), total_steps, every
         self.step = self._logged = self._evaluated = start.step
         self.tokens, self.evaluate, self.evaluate_every = tokens, evaluate, evaluate_every
         self._sums = start.metrics
-        keep_log(self.output_dir, start.step)
+        self.writes = writes
+        if writes:
+            keep_log(self.output_dir, start.step)
 
     def on_train_begin(self, logs=None):
         """Opens the bar and the logs."""
-        left = self.total_steps - self.step
-        self._progress = Progress("training", left, "steps", seconds=60.0)
-        self._log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
-        self._writers = [tf.summary.create_file_writer(os.path.join(self.output_dir, name)) for name in ("", "eval")]
         self._start_clock()
+        if self.writes:
+            self._progress = Progress("training", self.total_steps - self.step, "steps", seconds=60.0)
+            self._log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
+            folders = (self.output_dir, os.path.join(self.output_dir, "eval"))
+            self._writers = [tf.summary.create_file_writer(folder) for folder in folders]
 
     def on_epoch_begin(self, epoch, logs=None):
         """Goes on with the averages of a run that was stopped between two lines of the log; ``fit`` has reset them."""
@@ -105,8 +110,9 @@ class ReportTraining(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Moves the bar on, and logs when a round number of steps is reached or passed."""
         step = int(np.asarray(self.model.optimizer.iterations))
-        note = f"step {step:,} of {self.total_steps:,}, loss {float(logs['loss']):.4f}"
-        self._progress.update(step - self.step, note)
+        if self.writes:
+            note = f"step {step:,} of {self.total_steps:,}, loss {float(logs['loss']):.4f}"
+            self._progress.update(step - self.step, note)
         self.step = step
         last = step >= self.total_steps
         if step // self.every > self._logged // self.every or last:
@@ -120,9 +126,10 @@ class ReportTraining(keras.callbacks.Callback):
         rates = {"steps_per_second": (step - self._logged) / seconds}
         if self.tokens:
             rates["tokens_per_second"] = (self.tokens.tokens - self._tokens_then) / seconds
-        self._write({"step": step, **figures, **rates})
-        self._summarize(self._writers[0], {**figures, **rates}, step)
-        say(f"step {step:,}: {shown(figures)}, {', '.join(f'{v:,.4g} {k}' for k, v in _units(rates).items())}")
+        if self.writes:
+            self._write({"step": step, **figures, **rates})
+            self._summarize(self._writers[0], {**figures, **rates}, step)
+            say(f"step {step:,}: {shown(figures)}, {', '.join(f'{v:,.4g} {k}' for k, v in _units(rates).items())}")
         self._logged = step
         if step < self.total_steps:  # fit() returns what the metrics hold at its end
             self.model.reset_metrics()
@@ -134,9 +141,10 @@ class ReportTraining(keras.callbacks.Callback):
         self.model.reset_metrics()
         resume.set_metric_sums(self.model, sums)
         self._time += time.monotonic() - began
-        self._write({"step": step, "eval": figures})
-        self._summarize(self._writers[1], figures, step)
-        say(f"step {step:,}, held out: {shown(figures)}")
+        if self.writes:
+            self._write({"step": step, "eval": figures})
+            self._summarize(self._writers[1], figures, step)
+            say(f"step {step:,}, held out: {shown(figures)}")
         self._evaluated = step
 
     def _write(self, line: dict) -> None:
@@ -151,10 +159,11 @@ class ReportTraining(keras.callbacks.Callback):
 
     def close(self) -> None:
         """Closes the bar and the logs, however the run ended."""
-        self._progress.close()
-        self._log.close()
-        for writer in self._writers:
-            writer.close()
+        if self.writes:
+            self._progress.close()
+            self._log.close()
+            for writer in self._writers:
+                writer.close()
 
     def on_train_end(self, logs=None):
         """Closes the bar and the logs."""
@@ -170,6 +179,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         every: steps between two checkpoints.
         keep: how many checkpoints stay.
         start: where the run goes on; its ``data`` is what the order of the data depends on.
+        writes: False for a worker that only takes part.
     """
 
     def __init__(
@@ -179,8 +189,10 @@ class SaveCheckpoints(keras.callbacks.Callback):
         every: int = 1000,
         keep: int = 5,
         start: RunState = RunState(0, 0),  # noqa: B008 (frozen)
+        writes: bool = True,
     ):
         super().__init__()
+        self.writes = writes
         self.output_dir, self.batch_size, self.every, self.keep = os.fspath(output_dir), batch_size, every, keep
         self.start = self.state = self._current = start
         self.saved = start.prefix
@@ -210,7 +222,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save()
 
     def _save(self) -> None:
-        self.saved = resume.save_run(self.model, self.output_dir, self._current, self.keep)
+        if self.writes:
+            self.saved = resume.save_run(self.model, self.output_dir, self._current, self.keep)
         self.state = self._current
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
@@ -17,6 +17,7 @@ from tf_bert.models.bert import BertForPreTraining
 from tf_bert.progress import say
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
+from tf_bert.training.distribution import distribute
 from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.resume import RunState, clean_up, find_checkpoints, restore_run
 from tf_bert.training.trainer import NonFiniteLossError
@@ -124,8 +125,10 @@ def pretrain(
     keras.utils.set_random_seed(options.seed)
     strategy = strategy or tf.distribute.get_strategy()
     model = build_model(config, options, strategy)
-    tf.io.gfile.makedirs(output_dir)
-    clean_up(output_dir)
+    chief = is_chief(strategy)
+    if chief:
+        tf.io.gfile.makedirs(output_dir)
+        clean_up(output_dir)
     state = _start(model, output_dir, options, records, init_checkpoint)
     limits = id_limits(config.vocab_size, config.type_vocab_size)
     counter = TokenCounter()
@@ -135,23 +138,34 @@ def pretrain(
     _say_start(model, records, options, strategy, state)
 
     while state.step < total:
-        dataset = pretraining_input.train_dataset(
-            records,
-            options.train_batch_size,
-            seed=options.seed,
-            shuffle_buffer=options.shuffle_buffer,
-            skip_records=state.records,
-            limits=limits,
-            deterministic=options.deterministic,
+
+        def make_batches(size: int, skipped: int = state.records) -> tf.data.Dataset:
+            dataset = pretraining_input.train_dataset(
+                records,
+                size,
+                seed=options.seed,
+                shuffle_buffer=options.shuffle_buffer,
+                skip_records=skipped,
+                limits=limits,
+                deterministic=options.deterministic,
+            )
+            return counter.watch(dataset)
+
+        report = ReportTraining(
+            output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes=chief
         )
-        report = ReportTraining(output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every)
         save = SaveCheckpoints(
-            output_dir, options.train_batch_size, options.save_checkpoints_steps, options.keep_checkpoints, state
+            output_dir,
+            options.train_batch_size,
+            options.save_checkpoints_steps,
+            options.keep_checkpoints,
+            state,
+            writes=chief,
         )
         try:
             with StopOnSignal() as stop, record_errors(records, limits):
                 model.fit(
-                    counter.watch(dataset),
+                    distribute(strategy, make_batches, options.train_batch_size),
                     steps_per_epoch=total - state.step,
                     callbacks=[report, save, stop],
                     shuffle=False,
@@ -167,6 +181,12 @@ def pretrain(
             raise NonFiniteLossError(f"no update could be made after step {state.step}: the loss overflows every time")
         state = save.state
     return model
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the files of a run: the only one, or the first of several workers."""
+    resolver = strategy.cluster_resolver
+    return not (isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver) and resolver.task_id)
 
 
 def build_model(
@@ -282,17 +302,21 @@ def evaluate(
         return _evaluator(model, records, options)()
 
 
-def _evaluator(model: BertForPreTraining, records: RecordFiles, options: EvaluationOptions):
-    dataset = pretraining_input.eval_dataset(
-        records,
+def _evaluator(
+    model: BertForPreTraining, records: RecordFiles, options: EvaluationOptions
+) -> Callable[[], dict[str, float]]:
+    limits = id_limits(model.config.vocab_size, model.config.type_vocab_size)
+    repeat = options.max_eval_steps > 0
+    steps = options.max_eval_steps if repeat else -(-sum(records.counts()) // options.eval_batch_size)
+    batches = distribute(
+        model.distribute_strategy,
+        lambda size: pretraining_input.eval_dataset(records, size, repeat=repeat, limits=limits),
         options.eval_batch_size,
-        repeat=options.max_eval_steps > 0,
-        limits=id_limits(model.config.vocab_size, model.config.type_vocab_size),
     )
 
     def run() -> dict[str, float]:
-        figures = model.evaluate(dataset, steps=options.max_eval_steps or None, verbose=0, return_dict=True)
-        return {key: np.float32(figures[key]) for key in EVAL_KEYS}
+        figures = model.evaluate(batches, steps=steps, verbose=0, return_dict=True)
+        return {key: np.float32(figures[key]) for key in EVAL_KEYS if key in figures}
 
     return run
 
