@@ -380,6 +380,25 @@ def test_the_moments_go_along_on_request(folder, tmp_path):
     assert_equal_bits(arrays(folder), arrays(tmp_path / "without"))
     with pytest.raises(ValueError, match="does not hold the optimizer's moments"):
         convert.convert(source, tmp_path / "hf", "huggingface", optimizer=True)
+    with pytest.raises(ValueError, match="holds no moments of an optimizer"):
+        convert.convert(tmp_path / "without", tmp_path / "more", "google", optimizer=True)
+
+    model.compile(optimizer)
+    optimizer.iterations.assign(4)
+    model.save(tmp_path / "trained.keras")
+    convert.convert(tmp_path / "trained.keras", tmp_path / "from-keras", "google", optimizer=True)
+    assert_equal_bits(arrays(source), arrays(tmp_path / "from-keras"))
+
+
+def test_variables_of_something_else_are_left_out_with_a_warning(golden, tmp_path):
+    def extended(tensors):
+        return tensors | {"my_head.weight": np.zeros((2, 3), np.float32), "my_buffer": np.arange(3)}
+
+    source = rewritten(golden / "hf" / "bert_masked_lm_gelu", tmp_path / "x", extended)
+    for format in ("huggingface", "google"):
+        with pytest.warns(UserWarning, match="left out what has no place in a BERT: my_buffer, my_head.weight"):
+            convert.convert(source, tmp_path / format, format)
+        assert_equal_bits(arrays(golden / "hf" / "bert_masked_lm_gelu"), arrays(tmp_path / format))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -432,6 +451,10 @@ def test_a_model_trained_here_is_saved_with_its_tokenizer(tmp_path):
     assert checkpoint.architecture == "BertForSequenceClassification"
     assert checkpoint.tokenizer().tokenize("The café") == tokenizer.tokenize("The café")
     assert "é" in checkpoint.tokenizer().basic_tokenizer.tokenize("CAFÉ")[0]
+    assert len(json.loads((tmp_path / "hf" / "config.json").read_text())["id2label"]) == 3  # the library counts these
+    model.save_checkpoint(tmp_path / "keras" / "model.keras", tokenizer=tokenizer)
+    os.remove(tmp_path / "keras" / "tokenizer_config.json")  # the switches are in the file itself, too
+    assert formats.open_checkpoint(tmp_path / "keras" / "model.keras").settings == TokenizerSettings(True, False)
     again = BertClassifier.from_checkpoint(tmp_path / "hf")
     np.testing.assert_array_equal(again(INPUTS)["logits"], model(INPUTS)["logits"])
 

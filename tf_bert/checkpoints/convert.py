@@ -110,27 +110,38 @@ def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=No
         return _write_keras(checkpoint, path, format, dtype, optimizer)
     if path.endswith((".keras", ".h5")):
         raise ValueError(f"{path} is the name of a Keras file; the format {format} needs a folder")
-    chosen = [name for name in checkpoint.reader.shapes if optimizer or not names.is_optimizer_variable(name)]
+    chosen = _chosen(checkpoint, format, optimizer)
     dtypes = {name: dtype_of(checkpoint.reader, name, dtype) for name in chosen}
-
-    def read(name: str) -> np.ndarray:
-        return np.asarray(checkpoint.reader.read(name)).astype(dtypes[name], copy=False)
-
     formats.copy_companions(path, checkpoint.vocab_file, checkpoint.settings)
     if format == "google":
         tensors = {name: tf.cast(checkpoint.reader.read(name), dtypes[name]) for name in chosen}
         google.write_tensors(os.path.join(path, formats.GOOGLE_PREFIX), tensors)
         _write_google_config(path, checkpoint.config)
-    elif optimizer:
-        raise ValueError(
-            "a Hugging Face folder does not hold the optimizer's moments; only a TensorFlow 1 checkpoint does"
-        )
     else:
-        tensors = [(name, checkpoint.reader.shapes[name], dtypes[name]) for name in chosen]
-        huggingface.write_weights(os.path.join(path, huggingface.WEIGHTS), tensors, read)
-        weights_dtype = dtype_of(checkpoint.reader, formats.WORD_EMBEDDINGS, dtype)
-        huggingface.write_config(path, checkpoint.config, checkpoint.architecture, weights_dtype)
+        shapes = checkpoint.reader.shapes
+        tensors = [(name, shapes[name], dtypes[name]) for name in chosen]
+        huggingface.write_weights(os.path.join(path, huggingface.WEIGHTS), tensors, checkpoint.reader.read)
+        weights_dtype, num_labels = dtypes[formats.WORD_EMBEDDINGS], shapes.get("output_weights", (None,))[0]
+        huggingface.write_config(path, checkpoint.config, checkpoint.architecture, weights_dtype, num_labels)
     return path
+
+
+def _chosen(checkpoint: Checkpoint, format: str, optimizer: bool) -> list[str]:
+    """The variables to write: all that the table of names knows, those of the optimizer on request."""
+    state = [name for name in checkpoint.reader.shapes if names.is_optimizer_variable(name)]
+    if optimizer and format != "google":
+        raise ValueError("a Hugging Face folder does not hold the optimizer's moments; a TensorFlow 1 checkpoint does")
+    if optimizer and not state:
+        raise ValueError(f"{checkpoint.path} holds no moments of an optimizer")
+    weights = [name for name in checkpoint.reader.shapes if name not in state]
+    if checkpoint.format != "google" or format != "google":
+        unknown = [name for name in weights if names.to_hugging_face(name) is None]
+        if unknown:
+            warnings.warn(
+                f"{checkpoint.path}: left out what has no place in a BERT: {', '.join(unknown)}", stacklevel=4
+            )
+        weights = [name for name in weights if name not in unknown]
+    return weights + state if optimizer else weights
 
 
 def dtype_of(reader: loading.Reader, name: str, dtype=None) -> np.dtype:
@@ -154,7 +165,9 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
             "--optimizer are for the formats google and huggingface"
         )
     model = getattr(checkpoint.reader, "model", None)
-    if model is None:
+    if model is not None:
+        model.config = checkpoint.config  # with what travels along
+    else:
         cls = formats.model_class(checkpoint.architecture)
         make = functools.partial(cls, checkpoint.config, **cls.arguments_for(checkpoint.reader.shapes))
         model, _ = loading.make_with_weights(make, checkpoint.reader)

@@ -162,11 +162,14 @@ def _open_keras(path: str, config: BertConfig | None) -> Checkpoint:
 
 
 class ModelReader:
-    """The variables of a model, as a reader."""
+    """The variables of a model, as a reader; with moments and step where it was compiled with `AdamWeightDecay`."""
 
     def __init__(self, model):
         self.model, self.where = model, model.name
         self._variables = names.model_variables(model)
+        optimizer = getattr(model, "optimizer", None)  # there once the model is compiled
+        if optimizer is not None and optimizer.built and hasattr(optimizer, "adam_m"):
+            self._variables |= google.optimizer_slots(model, optimizer) | {"global_step": optimizer.iterations}
         self.shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
         self.dtypes = {name: variable.dtype for name, variable in self._variables.items()}
 

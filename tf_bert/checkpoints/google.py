@@ -207,9 +207,7 @@ def save_checkpoint(
     """
     tensors = dict(names.model_variables(model))
     if optimizer is not None:
-        tensors.update(_optimizer_slots(model, optimizer))
-        if global_step is None:
-            global_step = int(optimizer.iterations)
+        tensors |= optimizer_slots(model, optimizer) | {"global_step": np.int64(optimizer.iterations)}
     if global_step is not None:
         tensors["global_step"] = np.int64(global_step)
     prefix = write_tensors(prefix, tensors)
@@ -218,7 +216,7 @@ def save_checkpoint(
     return prefix
 
 
-def _optimizer_slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+def optimizer_slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
     """The moments of the original's Adam under its names: ``NAME/adam_m``, ``NAME/adam_v``."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # under loss scaling
     if not hasattr(optimizer, "adam_m"):
@@ -239,7 +237,7 @@ def _load_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer, r
     """Sets the moments and the step. What was never trained (the pooler under SQuAD) has no moments: they stay zero."""
     if "global_step" not in reader.shapes:
         raise ValueError(f"{reader.prefix} is no training checkpoint (it has no global_step): nothing to go on from")
-    for name, slot in _optimizer_slots(model, optimizer).items():
+    for name, slot in optimizer_slots(model, optimizer).items():
         if name in reader.shapes:
             slot.assign(reader.read(name))
     optimizer.iterations.assign(reader.read("global_step"))

@@ -40,7 +40,16 @@ _REQUIRED = {
     "add_cross_attention": False,
     "layer_norm_eps": 1e-12,
 }
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
 _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
@@ -77,14 +86,27 @@ def read_config(directory: str | os.PathLike) -> BertConfig:
         raise ValueError(f"{path}: {error}") from None
 
 
-def write_config(directory: str | os.PathLike, config: BertConfig, architecture: str, dtype: np.dtype) -> None:
-    """Writes ``config.json``, with the activation under the name that means the same there."""
+def write_config(
+    directory: str | os.PathLike, config: BertConfig, architecture: str, dtype: np.dtype, num_labels: int | None = None
+) -> None:
+    """Writes ``config.json``, with the activation under the name that means the same there.
+
+    Args:
+        directory: the folder.
+        config: in our terms.
+        architecture: such as ``BertForMaskedLM``.
+        dtype: of the weights.
+        num_labels: of the head, which the library counts by ``id2label``; None where there is none.
+    """
     values = config.to_dict() | _REQUIRED | {"architectures": [architecture], "dtype": np.dtype(dtype).name}
     name = (config.hidden_act or "linear").lower() if not callable(config.hidden_act) else config.hidden_act
     if name not in _ACTIVATION_NAMES:
         raise ValueError(f"hidden_act {name!r} has no name in Hugging Face's config.json")
     values["hidden_act"] = _ACTIVATION_NAMES[name]
     values.setdefault("pad_token_id", 0)
+    if num_labels is not None and len(values.get("id2label", ())) != num_labels:
+        values["id2label"] = {str(i): f"LABEL_{i}" for i in range(num_labels)}
+        values["label2id"] = {f"LABEL_{i}": i for i in range(num_labels)}
     with atomic_writer(os.path.join(directory, CONFIG), "w") as file:
         file.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
@@ -139,7 +161,9 @@ class HuggingFaceReader:
         shape = tuple(part.get_shape())
         self._entries[known] = (file, name, transpose)
         self.shapes[known] = shape[::-1] if transpose else shape
-        self.dtypes[known] = _DTYPES.get(part.get_dtype(), part.get_dtype())
+        if part.get_dtype() not in _DTYPES:
+            raise ValueError(f"{self.where}: {name} is {part.get_dtype()}; known are {', '.join(_DTYPES)}")
+        self.dtypes[known] = _DTYPES[part.get_dtype()]
 
     def _check_tied(self, tied: Mapping[str, tuple[str, str, bool]]) -> None:
         """The head's matrix is the embedding table here; another one could not be kept."""
@@ -205,27 +229,20 @@ def write_weights(path: str | os.PathLike, tensors: Iterable[tuple[str, tuple[in
 
     Args:
         path: the file.
-        tensors: Google's name, shape in TensorFlow and dtype of each variable.
+        tensors: Google's name, which the table knows, shape in TensorFlow and dtype of each variable.
         read: gives the value of one by its name.
-
-    Raises:
-        ValueError: a variable has no name at Hugging Face, or a dtype that the format has not.
     """
     rows, header, end = [], {"__metadata__": {"format": "pt"}}, 0
     for name, shape, dtype in tensors:
-        row = names.to_hugging_face(name)
-        if row is None:
-            raise ValueError(f"{name} has no counterpart in Hugging Face's BERT")
-        if np.dtype(dtype) not in _DTYPE_NAMES:
-            raise ValueError(f"{name} is {np.dtype(dtype).name}; only float32, float16 and bfloat16 are written")
-        rows.append((*row, name, dtype))
+        stored_name, transpose = names.to_hugging_face(name)
+        rows.append((name, transpose, dtype))
         start, end = end, end + int(np.prod(shape)) * np.dtype(dtype).itemsize
-        stored = shape[::-1] if row[1] else shape
-        header[row[0]] = {"dtype": _DTYPE_NAMES[np.dtype(dtype)], "shape": list(stored), "data_offsets": [start, end]}
+        stored = list(shape[::-1] if transpose else shape)
+        header[stored_name] = {"dtype": _DTYPE_NAMES[np.dtype(dtype)], "shape": stored, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with atomic_writer(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for _, transpose, name, dtype in rows:
-            value = read(name)
+        for name, transpose, dtype in rows:
+            value = np.asarray(read(name))
             file.write(np.ascontiguousarray(value.T if transpose else value, dtype=dtype).reshape(-1).view(np.uint8))
