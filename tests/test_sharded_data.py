@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tf_bert.data import sharded, token_store
-from tf_bert.data.corpus import Corpus, LineEncoder, encoded_batches
+from tf_bert.data.corpus import Corpus, LineEncoder, line_batches
 from tf_bert.data.pairing import InstanceOptions
 from tf_bert.data.records import RecordWriter, decode_example, read_records
 from tf_bert.data.sharded import ShardedRun
@@ -94,7 +94,7 @@ def test_the_store_holds_what_a_corpus_in_memory_holds(text, tokenizer, tmp_path
     encoder = LineEncoder(tokenizer)
     corpus = Corpus(tokenizer.vocab)
     with token_store.TokenStoreWriter(str(tmp_path), tokenizer.vocab) as writer:
-        for ids, lengths in encoded_batches([text], encoder, False, 1):
+        for ids, lengths in map(encoder, line_batches([text], False)):
             writer.extend(ids, lengths)
             corpus.extend(ids, lengths)
     corpus.end_document()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tf_bert.data.instances import typecode_for
 from tf_bert.data.masking import TokenKinds, shuffle
 from tf_bert.data.text import read_lines, total_size
-from tf_bert.data.workers import map_in_order
+from tf_bert.data.workers import Workers
 from tf_bert.progress import Progress
 from tf_bert.tokenization.vocabulary import vocab_size
 
@@ -269,30 +269,24 @@ def read_corpus(
         The documents, in the order of the files.
     """
     corpus = Corpus(encoder.tokenizer.vocab)
-    for ids, lengths in encoded_batches(files, encoder, documents_end_with_files, num_workers):
-        corpus.extend(ids, lengths)
+    with Workers(encoder, num_workers) as workers:
+        for ids, lengths in workers.map(line_batches(files, documents_end_with_files)):
+            corpus.extend(ids, lengths)
     corpus.end_document()
     return corpus
 
 
-def encoded_batches(
-    files: Sequence[str], encoder: LineEncoder, documents_end_with_files: bool, num_workers: int
-) -> Iterator[tuple[array, array]]:
-    """Yields what ``encoder`` returns for the lines of all files, a few thousand lines at a time."""
-    with Progress("tokenizing", total_size(files), "B") as progress:
-        batches = _line_batches(files, documents_end_with_files, progress)
-        yield from map_in_order(encoder, batches, num_workers)
-
-
-def _line_batches(files: Sequence[str], documents_end_with_files: bool, progress: Progress) -> Iterator[list[str]]:
+def line_batches(files: Sequence[str], documents_end_with_files: bool) -> Iterator[list[str]]:
+    """Yields the lines of all files, a few thousand at a time, and shows how far it has come."""
     batch, characters = [], 0
-    for file in files:
-        for line in read_lines(file, progress):
-            batch.append(line)
-            characters += len(line) + 1
-            if characters >= _BATCH_CHARACTERS:
-                yield batch
-                batch, characters = [], 0
-        if documents_end_with_files:
-            batch.append("")
+    with Progress("tokenizing", total_size(files), "B") as progress:
+        for file in files:
+            for line in read_lines(file, progress):
+                batch.append(line)
+                characters += len(line) + 1
+                if characters >= _BATCH_CHARACTERS:
+                    yield batch
+                    batch, characters = [], 0
+            if documents_end_with_files:
+                batch.append("")
     yield batch

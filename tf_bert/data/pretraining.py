@@ -22,7 +22,7 @@ from tf_bert.data.masking import create_masked_lm_predictions, without_special_t
 from tf_bert.data.pairing import InstanceOptions, instances_of_document, truncate_seq_pair
 from tf_bert.data.records import RecordWriter, frame
 from tf_bert.data.sidecar import remove_sidecar
-from tf_bert.data.workers import map_in_order
+from tf_bert.data.workers import Workers
 from tf_bert.progress import Progress
 from tf_bert.tokenization.vocabulary import check_special_tokens, vocab_size
 
@@ -267,7 +267,8 @@ def write_instance_to_example_files(
         writers = [stack.enter_context(RecordWriter(path)) for path in output_files]
         progress = stack.enter_context(Progress("writing", len(instances), "records"))
         next_writer = itertools.cycle(writers)
-        for frames in map_in_order(encode, _batches(packed), num_workers):
+        workers = stack.enter_context(Workers(encode, num_workers))
+        for frames in workers.map(_batches(packed)):
             for framed in frames:
                 next(next_writer).write_frames(framed)
             progress.update(len(frames))

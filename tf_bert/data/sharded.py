@@ -22,10 +22,10 @@ import os
 import random
 import shutil
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf_bert.data.corpus import CorpusCounts, LineEncoder, encoded_batches, id_kinds
+from tf_bert.data.corpus import CorpusCounts, LineEncoder, id_kinds, line_batches
 from tf_bert.data.examples import ExampleEncoder
 from tf_bert.data.instances import InstanceCounts, InstanceStore, pack, typecode_for, unpack
 from tf_bert.data.masking import shuffle
@@ -35,7 +35,7 @@ from tf_bert.data.records import RecordWriter
 from tf_bert.data.report import warn_about_corpus
 from tf_bert.data.sidecar import read_sidecar, remove_sidecar, write_sidecar
 from tf_bert.data.token_store import TokenStore, TokenStoreWriter
-from tf_bert.data.workers import map_in_order
+from tf_bert.data.workers import Workers
 from tf_bert.files import atomic_writer, file_size, is_remote, open_binary
 from tf_bert.progress import Progress, say
 from tf_bert.tokenization.vocabulary import vocab_size
@@ -118,15 +118,21 @@ class ShardedRun:
             return None
         self._take_work_folder()
         try:
-            counts = self._make(missing, num_workers)
+            with Workers(self, num_workers) as workers:
+                counts = self._make(missing, workers)
         except ValueError:  # about the text: there is nothing to go on with
             shutil.rmtree(self.work_folder)
             raise
         shutil.rmtree(self.work_folder)
         return counts
 
-    def _make(self, missing: Sequence[int], num_workers: int) -> tuple[CorpusCounts, InstanceCounts]:
-        corpus_counts = self._tokenize(num_workers)
+    def __call__(self, task: tuple[Callable, Any]) -> Any:
+        """Does what a worker is told to: a method of this class and its argument."""
+        method, argument = task
+        return method(self, argument)
+
+    def _make(self, missing: Sequence[int], workers: Workers) -> tuple[CorpusCounts, InstanceCounts]:
+        corpus_counts = self._tokenize(workers)
         warn_about_corpus(corpus_counts, self.options)
         check_documents(corpus_counts.documents, self.options.next_sentence)
 
@@ -138,7 +144,7 @@ class ShardedRun:
                 f"{len(self.outputs) - len(missing)} of {len(self.outputs)} shards are done"
             )
         with Progress("making instances", len(missing_blocks), "blocks") as progress:
-            for _ in map_in_order(self.make_block, missing_blocks, num_workers):
+            for _ in workers.map((ShardedRun.make_block, block) for block in missing_blocks):
                 progress.update()
 
         segments = (counts for block in range(n_blocks) for counts, _ in self._segments(block, 0))
@@ -149,7 +155,7 @@ class ShardedRun:
                 "use a smaller --num_shards"
             )
         with Progress("writing", len(missing), "shards") as progress:
-            for _ in map_in_order(self.make_shard, missing, num_workers):
+            for _ in workers.map((ShardedRun.make_shard, shard) for shard in missing):
                 progress.update()
         return corpus_counts, instance_counts
 
@@ -194,13 +200,16 @@ class ShardedRun:
         with atomic_writer(path, "w") as file:
             file.write(json.dumps(settings, indent=2) + "\n")
 
-    def _tokenize(self, num_workers: int) -> CorpusCounts:
+    def encode_lines(self, lines: Sequence[str]) -> tuple[array, array]:
+        """Tokenizes lines, see `LineEncoder`."""
+        return self.encoder(lines)
+
+    def _tokenize(self, workers: Workers) -> CorpusCounts:
         done = os.path.join(self.work_folder, "corpus.json")
         if not os.path.exists(done):
+            batches = line_batches(self.files, self.documents_end_with_files)
             with TokenStoreWriter(self.work_folder, self.vocab) as writer:
-                for ids, lengths in encoded_batches(
-                    self.files, self.encoder, self.documents_end_with_files, num_workers
-                ):
+                for ids, lengths in workers.map((ShardedRun.encode_lines, batch) for batch in batches):
                     writer.extend(ids, lengths)
             with atomic_writer(done, "w") as file:
                 file.write(json.dumps(dataclasses.asdict(writer.counts)))

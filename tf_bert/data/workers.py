@@ -12,45 +12,59 @@ from typing import Any
 _function: Callable[[Any], Any]  # of this worker process
 
 
-def map_in_order(function: Callable, items: Iterable, num_workers: int) -> Iterator:
-    """``map(function, items)``, computed in ``num_workers`` processes.
+class Workers:
+    """Processes that compute a function of many items.
 
     Results come in the order of the items. Only a few items a worker are taken ahead, so that memory stays bounded.
     With one worker everything happens in this process. The processes are started afresh and not forked, so a script
-    that calls this must guard its own work with ``if __name__ == "__main__":``.
-
-    Interrupting the program ends the workers at once, after they have cleaned up.
+    that uses them must guard its own work with ``if __name__ == "__main__":``. Interrupting the program ends them at
+    once, after they have cleaned up.
 
     Args:
         function: is sent to each worker once; it must be picklable, and so must items and results.
-        items: what to call it with.
         num_workers: number of processes.
 
-    Raises:
-        ChildProcessError: when a worker died.
-
     Example:
-        >>> list(map_in_order(abs, [-1, 2, -3], num_workers=1))
+        >>> with Workers(abs, num_workers=1) as workers:
+        ...     list(workers.map([-1, 2, -3]))
         [1, 2, 3]
     """
-    if num_workers == 1:
-        yield from map(function, items)
-        return
-    pool = ProcessPoolExecutor(num_workers, multiprocessing.get_context("spawn"), _start, (function,))
-    try:
-        pending = collections.deque()
-        for item in items:
-            pending.append(pool.submit(_call, item))
-            if len(pending) > 3 * num_workers:
+
+    def __init__(self, function: Callable, num_workers: int):
+        self._function, self._num_workers = function, num_workers
+        self._pool = None
+        if num_workers > 1:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(num_workers, context, _start, (function,))
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(self, items: Iterable) -> Iterator:
+        """Yields the function of each item.
+
+        Raises:
+            ChildProcessError: when a worker died.
+        """
+        if self._pool is None:
+            yield from map(self._function, items)
+            return
+        try:
+            pending = collections.deque()
+            for item in items:
+                pending.append(self._pool.submit(_call, item))
+                if len(pending) > 3 * self._num_workers:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool:
-        raise ChildProcessError(
-            "a worker process died, perhaps for want of memory: try fewer workers (--num_workers)"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool:
+            raise ChildProcessError(
+                "a worker process died, perhaps for want of memory: try fewer workers (--num_workers)"
+            ) from None
 
 
 def _start(function: Callable) -> None:
