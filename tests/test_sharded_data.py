@@ -12,6 +12,7 @@ from tf_bert.data.pairing import InstanceOptions
 from tf_bert.data.records import RecordWriter, decode_example, read_records
 from tf_bert.data.sharded import ShardedRun
 from tf_bert.data.sidecar import read_sidecar
+from tf_bert.data.workers import Workers
 from tf_bert.tokenization import FullTokenizer
 
 OPTIONS = InstanceOptions(max_seq_length=24, max_predictions_per_seq=4)
@@ -259,3 +260,8 @@ def test_text_that_is_too_little(tokenizer, tmp_path, content, shards, message):
     with pytest.raises(ValueError, match=message):
         a_run(str(tmp_path / "a.txt"), tokenizer, str(tmp_path), shards=shards, dupe_factor=1).make()
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_worker_that_dies_is_told_of():
+    with Workers(os._exit, 2) as workers, pytest.raises(ChildProcessError, match="a worker process died"):
+        list(workers.map([1]))

@@ -2,14 +2,16 @@
 
 import collections
 import multiprocessing
+import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-_function: Callable[[Any], Any]  # of this worker process
+# Of this worker process.
+_function: Callable[[Any], Any]
+_busy = False
 
 
 class Workers:
@@ -70,8 +72,26 @@ class Workers:
 def _start(function: Callable) -> None:
     global _function
     _function = function
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(1))  # unwinds quietly, where KeyboardInterrupt shows a traceback
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+class _Interrupted(BaseException):
+    pass
+
+
+def _interrupt(*_) -> None:
+    """Lets what is being computed clean up, and ends an idle worker: Python would show a traceback for each."""
+    if _busy:
+        raise _Interrupted
+    os._exit(1)
 
 
 def _call(item):
-    return _function(item)
+    global _busy
+    _busy = True
+    try:
+        return _function(item)
+    except _Interrupted:
+        os._exit(1)
+    finally:
+        _busy = False
