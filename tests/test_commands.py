@@ -1,5 +1,10 @@
 """The command-line machinery: parsing, refusals, help and exit statuses."""
 
+import importlib
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tf_bert.commands.flags import Flags, UsageError
@@ -49,6 +54,8 @@ def test_space_separated_values(flags):
         (["--input_file=x", "--masked_lm_prob=1.5"], "masked_lm_prob"),
         (["--input_file=x", "--mode=c"], "mode"),
         (["--input_file=x", "--master=grpc://1"], "--distribution_strategy"),
+        (["--input_file=x", "--undefok=speed", "--speed=9"], "--undefok is not accepted: a flag that is not known"),
+        (["--flagfile=/no/such"], "^Unable to open flagfile"),
         ([], "missing --input_file"),
     ],
 )
@@ -64,7 +71,7 @@ def test_help_shows_every_flag_and_the_example(flags, capsys):
         "--input_file=TEXT  (required)",
         "--[no]do_lower_case  (default: True)",
         "--max_seq_length=N",
-        "--mode=a|b",
+        "--mode=a|b  (default: a)\n      Which.\n",
         "Example: tf-bert demo",
         "--master  (refused)",
     ):
@@ -109,3 +116,50 @@ def test_bare_words_stand_for_flags_that_take_them():
         with pytest.raises(UsageError, match=said):
             flags.parse(argv)
     assert flags.help().startswith("usage: tf-bert demo ACTION NAME --flag=value ...")
+
+
+ORIGINAL_COMMAND_LINES = [
+    # From the README of google-research/bert, in its order.
+    """create_pretraining_data --input_file=./sample_text.txt --output_file=/tmp/tf_examples.tfrecord
+    --vocab_file=$BERT_BASE_DIR/vocab.txt --do_lower_case=True --max_seq_length=128 --max_predictions_per_seq=20
+    --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5""",
+    """run_pretraining --input_file=/tmp/tf_examples.tfrecord --output_dir=/tmp/pretraining_output --do_train=True
+    --do_eval=True --bert_config_file=$BERT_BASE_DIR/bert_config.json --init_checkpoint=$BERT_BASE_DIR/bert_model.ckpt
+    --train_batch_size=32 --max_seq_length=128 --max_predictions_per_seq=20 --num_train_steps=20 --num_warmup_steps=10
+    --learning_rate=2e-5""",
+    # Every other flag of the two programs, in the other ways of writing.
+    """create_pretraining_data --input_file a,b --output_file c,d --vocab_file v --nodo_lower_case --do_whole_word_mask
+    --max_seq_length 512 --max_predictions_per_seq 77 --random_seed 1 --dupe_factor 1 --masked_lm_prob .2
+    --short_seq_prob 0""",
+    """run_pretraining -input_file=a -output_dir=b -bert_config_file=c --do_train --nodo_eval --eval_batch_size=8
+    --save_checkpoints_steps=1000 --iterations_per_loop=1000 --max_eval_steps=100 --use_tpu=True --tpu_name=$TPU_NAME
+    --tpu_zone=us-central1-b --gcp_project=mine --num_tpu_cores=8""",
+]
+
+
+@pytest.mark.parametrize("line", ORIGINAL_COMMAND_LINES)
+def test_the_originals_command_lines_parse(line):
+    name, *argv = line.split()
+    flags = importlib.import_module(f"tf_bert.commands.{name}").FLAGS
+    values = flags.parse(argv)
+    given = {word.lstrip("-").split("=")[0] for word in argv if word.startswith("-")}
+    assert all(values[flag.removeprefix("no") if flag.startswith("nodo") else flag].present for flag in given)
+
+
+def test_what_tensorflow_says_while_it_loads_is_shown_only_where_it_matters(tmp_path):
+    """A command's standard error is its own: here one line, that the folder holds no checkpoint."""
+    command = [sys.executable, "-m", "tf_bert.commands.main", "checkpoints", "show", str(tmp_path)]
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tf-bert checkpoints: error: ") and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_notes_of_a_failed_load_are_shown(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\nos.write(2, b'no such library\\n')\nraise ImportError('broken')\n"
+    )
+    code = "from tf_bert.commands.quiet import load_tensorflow; load_tensorflow()"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.stderr.startswith("no such library\n") and "ImportError: broken" in done.stderr

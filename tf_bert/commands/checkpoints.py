@@ -5,6 +5,7 @@ import os
 
 from tf_bert.checkpoints import catalogue
 from tf_bert.commands.flags import Flags
+from tf_bert.commands.quiet import load_tensorflow
 
 FLAGS = Flags(
     "checkpoints",
@@ -67,6 +68,7 @@ def show_entry(entry: catalogue.Entry) -> None:
 
 def show_checkpoint(path: str) -> None:
     """Prints what a checkpoint on the disk holds."""
+    load_tensorflow()
     from tf_bert.checkpoints import formats, loading
 
     checkpoint = formats.open_checkpoint(path)

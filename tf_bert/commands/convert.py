@@ -1,6 +1,7 @@
 """``tf-bert convert``: a checkpoint of one format into another."""
 
 from tf_bert.commands.flags import Flags
+from tf_bert.commands.quiet import load_tensorflow
 
 FLAGS = Flags(
     "convert",
@@ -38,6 +39,7 @@ def run(flags) -> None:
     """Runs the command."""
     if flags.half and flags.bfloat16:
         raise ValueError("--half and --bfloat16 exclude each other")
+    load_tensorflow()
     from tf_bert.checkpoints import convert, formats, loading
 
     dtype = "float16" if flags.half else "bfloat16" if flags.bfloat16 else None

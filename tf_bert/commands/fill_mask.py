@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from tf_bert.commands.flags import Flags
+from tf_bert.commands.quiet import load_tensorflow
 
 FLAGS = Flags(
     "fill_mask",
@@ -32,6 +33,7 @@ def run(flags) -> None:
 
 def print_fillings(path: str, texts: Sequence[str], top_k: int) -> None:
     """Loads a checkpoint and prints the likeliest words for each [MASK] of some texts."""
+    load_tensorflow()
     from tf_bert.checkpoints.convert import load_model
     from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.models.bert import BertForPreTraining

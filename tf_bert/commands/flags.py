@@ -90,6 +90,7 @@ class Flags:
     ) -> None:
         """Adds a flag that takes one of ``choices``."""
         absl_flags.DEFINE_enum(name, default, list(choices), help, flag_values=self._values)
+        self._values[name].help = help  # absl puts the choices before it, and so does help()
         self._added(name, required)
 
     def positional(self, *names: str) -> None:
@@ -110,10 +111,11 @@ class Flags:
             UsageError: for an unknown flag (the nearest right one is named), a stray argument, a bad value, or a
                 required flag that is missing.
         """
+        refused = {"undefok": "a flag that is not known is never ignored", **self._refused}
         for argument in argv:
             given = argument.lstrip("-").split("=", 1)[0]
-            if argument.startswith("-") and given in self._refused:
-                raise UsageError(f"--{given} is not accepted: {self._refused[given]}")
+            if argument.startswith("-") and given in refused:
+                raise UsageError(f"--{given} is not accepted: {refused[given]}")
         self._values.unparse_flags()  # back to the defaults: a program may call a command's main several times
         try:
             stray = self._values(["tf-bert", *argv])[1:]
@@ -123,7 +125,7 @@ class Flags:
         except absl_flags.UnrecognizedFlagError as error:
             raise UsageError(f"unknown flag --{error.flagname}{self._nearest(error.flagname)}") from None
         except absl_flags.Error as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(str(error).removeprefix("ERROR:: ")) from None
         if stray:
             raise UsageError(
                 f"stray argument {stray[0]!r}: every option is written --name=value{self._nearest(stray[0])}"

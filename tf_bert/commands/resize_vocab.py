@@ -1,6 +1,7 @@
 """``tf-bert resize_vocab``: more or fewer words in the vocabulary of a checkpoint."""
 
 from tf_bert.commands.flags import Flags
+from tf_bert.commands.quiet import load_tensorflow
 
 FLAGS = Flags(
     "resize_vocab",
@@ -25,6 +26,7 @@ FLAGS.integer("seed", 0, "Of the vectors of new pieces.")
 
 def run(flags) -> None:
     """Runs the command."""
+    load_tensorflow()
     from tf_bert.checkpoints import convert, formats
     from tf_bert.tokenization.vocabulary import read_vocab_lines
 

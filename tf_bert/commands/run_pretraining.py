@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.quiet import load_tensorflow
 
 EXPORT = "export"
 STOPPED = 75  # EX_TEMPFAIL: saved after SIGTERM; the same command goes on
@@ -61,6 +62,7 @@ def run(flags) -> int:
     if not flags.do_train and not flags.do_eval:
         raise UsageError("give --do_train, --do_eval or both: there is nothing else to do")
 
+    load_tensorflow()
     from tf_bert.configs import BertConfig
     from tf_bert.data.pretraining_input import find_records
     from tf_bert.training import pretraining
