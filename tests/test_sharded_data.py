@@ -1,6 +1,7 @@
 """Pre-training data in sharded mode: what it depends on, how it is shuffled, how an interrupted run goes on."""
 
 import collections
+import dataclasses
 import os
 import random
 
@@ -58,7 +59,7 @@ def a_run(text, tokenizer, folder, shards=3, seed=12345, dupe_factor=4, options=
         os.path.join(folder, "work"),
         dupe_factor=dupe_factor,
         random_seed=seed,
-        facts={"random_seed": seed, "dupe_factor": dupe_factor},
+        facts={"origin": "a test"},
     )
 
 
@@ -166,9 +167,11 @@ def test_each_shard_is_a_shuffled_sample_of_the_corpus(text, tokenizer, tmp_path
 def test_facts_lie_beside_each_shard(text, tokenizer, tmp_path):
     run = made(text, tokenizer, str(tmp_path))
     for path, shard in zip(run.outputs, records(run), strict=True):
-        assert read_sidecar(path) == {
+        facts = read_sidecar(path)
+        assert facts == dataclasses.asdict(OPTIONS) | {
             "random_seed": 12345,
             "dupe_factor": 4,
+            "origin": "a test",
             "records": len(shard),
             "run": run.run_id,
         }
@@ -242,9 +245,26 @@ def test_a_folder_with_other_files_is_left_alone(text, tokenizer, tmp_path):
     assert (tmp_path / "work" / "precious.txt").read_text() == "mine"
 
 
-def test_new_settings_replace_a_complete_run(text, tokenizer, tmp_path):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 7},
+        {"options": dataclasses.replace(OPTIONS, masked_lm_prob=0.3)},
+        {"options": dataclasses.replace(OPTIONS, masking="dynamic")},
+    ],
+)
+def test_new_settings_replace_a_complete_run(text, tokenizer, tmp_path, changes):
     first = contents(made(text, tokenizer, str(tmp_path)))
-    assert contents(made(text, tokenizer, str(tmp_path), seed=7)) != first
+    assert contents(made(text, tokenizer, str(tmp_path), **changes)) != first
+
+
+def test_another_text_or_vocabulary_is_another_run(text, tokenizer, tmp_path):
+    made(text, tokenizer, str(tmp_path))
+    write_text(tmp_path / "text.txt", 81)
+    assert a_run(text, tokenizer, str(tmp_path)).make() is not None
+    (tmp_path / "vocab.txt").write_text("\n".join([*tokenizer.vocab, "more"]))
+    assert a_run(text, FullTokenizer(tmp_path / "vocab.txt"), str(tmp_path)).make() is not None
+    assert a_run(text, FullTokenizer(tmp_path / "vocab.txt"), str(tmp_path)).make() is None
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ class ShardedRun:
         random_seed: of all draws.
         replace_with_special_tokens: see `create_training_instances`.
         documents_end_with_files: see `read_corpus`.
-        facts: what else goes into the file beside each shard; a run is only continued when all of it is equal.
+        facts: what goes into the file beside each shard, besides the options; a run is only continued when all of it
+            is equal.
 
     Example:
         A corpus, made into four shards by two processes::
@@ -96,7 +97,7 @@ class ShardedRun:
         self.random_seed = random_seed
         self.documents_end_with_files = documents_end_with_files
         self.vocab_words = replacement_ids(self.vocab, replace_with_special_tokens)
-        self.facts = dict(facts)
+        self.facts = dataclasses.asdict(options) | {"dupe_factor": dupe_factor, "random_seed": random_seed} | facts
         self._typecode = typecode_for(2 * vocab_size(self.vocab))
 
     def make(self, num_workers: int = 1) -> tuple[CorpusCounts, InstanceCounts] | None:
@@ -176,6 +177,7 @@ class ShardedRun:
             "num_shards": len(self.outputs),
             "documents_end_with_files": self.documents_end_with_files,
             "input_files": inputs,
+            "vocabulary": hashlib.sha256(json.dumps([self.vocab, self.vocab_words]).encode()).hexdigest(),
         }
 
     def _is_done(self, output: str) -> bool:
