@@ -9,6 +9,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 help:
 	@echo "make pretrain [CORPUS=path]   build a vocabulary and TFRecords from text, pre-train a small BERT, evaluate it"
+	@echo "                              (SHORT=1 only tries all steps, in two minutes)"
 	@echo "make test                     run the tests"
 	@echo "make test-slow                run the tests marked slow"
 	@echo "make lint                     check the style with ruff"
@@ -27,6 +28,9 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 	$$python -m venv --clear $(VENV) || { echo "python -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
+
+pretrain: setup
+	@$(BIN)/python tools/pretrain_demo.py $(if $(CORPUS),--corpus='$(CORPUS)') $(if $(SHORT),--short) $(ARGS)
 
 test: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)

@@ -12,6 +12,7 @@ COMMANDS = {
     "create_pretraining_data": "makes TFRecords of masked sentence pairs from text",
     "fill_mask": "prints the likeliest words for each [MASK] of a text",
     "prepare_corpus": "turns text into one sentence a line, some documents held out",
+    "pretrain_demo": "from text to a trained and evaluated small BERT in one go",
     "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",

@@ -1,5 +1,6 @@
 """Keras callbacks of a long run: what is shown and logged, checkpoints, and a stop on request."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -87,6 +88,7 @@ class ReportTraining(keras.callbacks.Callback):
         self.tokens, self.evaluate, self.evaluate_every = tokens, evaluate, evaluate_every
         self._sums = start.metrics
         self.writes = writes
+        self._open = contextlib.ExitStack()
         if writes:
             keep_log(self.output_dir, start.step)
 
@@ -94,10 +96,14 @@ class ReportTraining(keras.callbacks.Callback):
         """Opens the bar and the logs."""
         self._start_clock()
         if self.writes:
-            self._progress = Progress("training", self.total_steps - self.step, "steps", seconds=60.0)
-            self._log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
+            left = self.total_steps - self.step
+            self._progress = self._open.enter_context(Progress("training", left, "steps", seconds=60.0))
+            log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
+            self._log = self._open.enter_context(log)
             folders = (self.output_dir, os.path.join(self.output_dir, "eval"))
             self._writers = [tf.summary.create_file_writer(folder) for folder in folders]
+            for writer in self._writers:
+                self._open.callback(writer.close)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Goes on with the averages of a run that was stopped between two lines of the log; ``fit`` has reset them."""
@@ -159,11 +165,7 @@ class ReportTraining(keras.callbacks.Callback):
 
     def close(self) -> None:
         """Closes the bar and the logs, however the run ended."""
-        if self.writes:
-            self._progress.close()
-            self._log.close()
-            for writer in self._writers:
-                writer.close()
+        self._open.close()
 
     def on_train_end(self, logs=None):
         """Closes the bar and the logs."""
