@@ -12,8 +12,9 @@ from keras import ops
 from tf_bert.backend import compiled
 from tf_bert.decoding.beam import BeamSearch
 from tf_bert.decoding.constraints import Constraints
-from tf_bert.decoding.loop import DecodingLoop, Facts, repeat_rows
+from tf_bert.decoding.loop import DecodingLoop, Facts
 from tf_bert.decoding.sampling import Greedy, Sampling, keep_likely, uniform_numbers
+from tf_bert.layers.recurrent_decoder import repeat_rows
 
 END, PAD, START = 0, 3, 4
 S = 3

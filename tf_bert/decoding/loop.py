@@ -159,13 +159,3 @@ def gather_rows(x, index, width):
     """`gather_beams` for x [R,...] with the hypotheses in the rows."""
     rows = index + width * ops.arange(ops.shape(index)[0], dtype="int32")[:, None]
     return ops.take(x, ops.reshape(rows, (-1,)), axis=0)
-
-
-def repeat_rows(state, width: int):
-    """A structure of tensors [B,...] as [R,...], each row ``width`` times.
-
-    Example:
-        >>> print(repeat_rows({"h": ops.array([1, 2])}, 2)["h"].numpy())
-        [1 1 2 2]
-    """
-    return keras.tree.map_structure(lambda x: ops.repeat(x, width, axis=0), state) if width > 1 else state

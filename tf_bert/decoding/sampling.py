@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from tf_bert.decoding.loop import Facts, write
+from tf_bert.layers.scheduled_sampling import draw
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +123,7 @@ class Sampling(Greedy):
             return super().choose(facts, index, allowed)
         uniform = ops.take(facts.uniform, index, axis=-1)[..., None]
         kept, tokens = keep_likely(allowed / self.temperature, self.top_k, self.top_p)
-        drawn = draw(kept, ops.cast(uniform, kept.dtype))
+        drawn = draw(kept, uniform)
         return drawn if tokens is None else at(tokens, drawn)
 
 
@@ -176,13 +177,6 @@ def keep_likely(log_probs, top_k: int, top_p: float):
         kept = ops.logical_or(before < top_p, ops.arange(top_k) == 0)
         log_probs = ops.where(kept, log_probs, float("-inf"))
     return log_probs, ops.cast(tokens, "int32")
-
-
-def draw(log_probs, uniform):
-    """Indices [...] drawn by log-probabilities [...,C] with numbers [...,1] that are uniform in [0, 1)."""
-    cumulative = ops.cumsum(ops.softmax(log_probs), axis=-1)
-    # The first whose share of the line from 0 to the total holds the number; it has a probability above 0.
-    return ops.cast(ops.argmax(cumulative > uniform * cumulative[..., -1:], axis=-1), "int32")
 
 
 def at(values, index):

@@ -128,8 +128,9 @@ class StateBridge(keras.layers.Layer):
             for i in range(encoder.num_layers * needed)
             for name in names
         ]
-        for dense in self.dense:
-            dense.build((None, encoder.units * encoder.directions))
+        with keras.name_scope(self.name):
+            for dense in self.dense:
+                dense.build((None, encoder.units * encoder.directions))
         self.built = True
 
     def call(self, states):

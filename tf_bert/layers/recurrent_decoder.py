@@ -237,3 +237,13 @@ class RecurrentDecoder(keras.layers.Layer):
 def time_first(x):
     """[B,T,...] as [T,B,...] and back."""
     return ops.transpose(x, (1, 0, *range(2, len(x.shape))))
+
+
+def repeat_rows(state, width: int):
+    """A structure of tensors [B,...] with each row ``width`` times, [B*width,...].
+
+    Example:
+        >>> print(repeat_rows({"h": ops.array([1, 2])}, 2)["h"].numpy())
+        [1 1 2 2]
+    """
+    return keras.tree.map_structure(lambda x: ops.repeat(x, width, axis=0), state) if width > 1 else state
