@@ -3,10 +3,12 @@
 import collections
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_bert import BertConfig, BertForPreTraining
 from tf_bert.commands import create_pretraining_data
 from tf_bert.data.dynamic_masking import DynamicMasking
 from tf_bert.data.pretraining_input import eval_dataset, find_records, train_dataset
@@ -222,3 +224,16 @@ def test_records_without_masks_need_the_file_beside_them(files, tmp_path):
     )
     with pytest.raises(ValueError, match=r"vocab_size, .*\[MASK\].* not found"):
         find_records(str(path))
+
+
+def test_masked_lm_alone_is_trained_alone(files):
+    records = find_records(files("j", "--nonext_sentence", "--masking=dynamic"))
+    config = BertConfig(
+        vocab_size=59, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=32
+    )
+    model = BertForPreTraining(config)
+    model.compile(optimizer=keras.optimizers.SGD(0.3))
+    history = model.fit(train_dataset(records, 4), steps_per_epoch=20, epochs=3, verbose=0).history
+    assert history["loss"][2] < history["loss"][0] - 0.02
+    assert history["next_sentence_loss"] == [0, 0, 0]
+    np.testing.assert_allclose(history["loss"], history["masked_lm_loss"], rtol=1e-5)

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import pickle
 import random
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tf_bert.data import pretraining
-from tf_bert.data.corpus import LineEncoder, MarkedWords, find_word_splitter, read_corpus
+from tf_bert.data.corpus import ImportedWords, LineEncoder, MarkedWords, read_corpus
 from tf_bert.data.instances import TrainingInstance, pack, unpack
 from tf_bert.data.masking import maskable_words, shuffle, without_special_tokens
 from tf_bert.data.records import decode_example, read_records
@@ -474,4 +475,9 @@ def test_options_out_of_range(changes, message):
 @pytest.mark.parametrize("name", ["no.such.module:f", "shlex", "shlex:no_such", "shlex:__doc__"])
 def test_word_splitters_that_are_none(name):
     with pytest.raises(ValueError, match="word splitter"):
-        find_word_splitter(name)
+        ImportedWords(name)
+
+
+def test_an_imported_word_splitter_goes_to_other_processes():
+    splitter = pickle.loads(pickle.dumps(ImportedWords("shlex:split")))
+    assert splitter("two words") == ["two", "words"]

@@ -262,7 +262,7 @@ def _local_folder(path: str) -> str | None:
 
 
 def _word_splitter(flags):
-    from tf_bert.data.corpus import MarkedWords, find_word_splitter
+    from tf_bert.data.corpus import ImportedWords, MarkedWords
 
     if flags.word_marker is None and flags.word_splitter is None:
         return None
@@ -272,7 +272,7 @@ def _word_splitter(flags):
         raise UsageError("--word_marker and --word_splitter matter only to --do_whole_word_mask or --masking=dynamic")
     if flags.word_marker == "":
         raise UsageError("--word_marker is empty")
-    return MarkedWords(flags.word_marker) if flags.word_marker else find_word_splitter(flags.word_splitter)
+    return MarkedWords(flags.word_marker) if flags.word_marker else ImportedWords(flags.word_splitter)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -84,24 +84,35 @@ class MarkedWords:
         return line.split(self.marker)
 
 
-def find_word_splitter(name: str) -> WordSplitter:
-    """Imports a function that splits a line into words, given as ``module:function`` such as ``jieba:lcut``.
+class ImportedWords:
+    """Splits a line with a function of another package, given as ``module:function`` such as ``jieba:lcut``.
+
+    Each process imports it for itself, so that it need not be picklable.
 
     Raises:
         ValueError: when there is no such function.
 
     Example:
-        >>> find_word_splitter("shlex:split")("two words")
+        >>> list(ImportedWords("shlex:split")("two words"))
         ['two', 'words']
     """
-    module, _, function = name.partition(":")
-    try:
-        splitter = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"word splitter {name!r}: {error}; expected module:function, such as jieba:lcut") from None
-    if not callable(splitter):
-        raise ValueError(f"word splitter {name!r} is no function")
-    return splitter
+
+    def __init__(self, name: str):
+        module, _, function = name.partition(":")
+        try:
+            self._function = getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"word splitter {name!r}: {error}; expected module:function, such as jieba:lcut") from None
+        if not callable(self._function):
+            raise ValueError(f"word splitter {name!r} is no function")
+        self.name = name
+
+    def __call__(self, line: str) -> Iterable[str]:
+        """Returns the words of a line."""
+        return self._function(line)
+
+    def __reduce__(self):
+        return ImportedWords, (self.name,)
 
 
 def id_kinds(vocab: Mapping[str, int]) -> TokenKinds:
