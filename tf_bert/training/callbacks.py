@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import signal
 import threading
@@ -154,6 +155,7 @@ class ReportTraining(keras.callbacks.Callback):
         self._evaluated = step
 
     def _write(self, line: dict) -> None:
+        line = {name: None if _not_finite(value) else value for name, value in line.items()}  # JSON has no infinity
         self._log.write(json.dumps(line) + "\n")
         self._log.flush()
 
@@ -224,6 +226,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save()
 
     def _save(self) -> None:
+        self._current = dataclasses.replace(self._current, metrics=resume.metric_sums(self.model))
         if self.writes:
             self.saved = resume.save_run(self.model, self.output_dir, self._current, self.keep)
         self.state = self._current
@@ -282,6 +285,10 @@ def read_log(output_dir: str | os.PathLike) -> list[dict]:
             except ValueError:
                 continue
     return lines
+
+
+def _not_finite(value) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _place(name: str) -> tuple[bool, bool, str]:

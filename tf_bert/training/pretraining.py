@@ -12,7 +12,7 @@ from tf_bert.checkpoints import convert, google
 from tf_bert.configs import BertConfig
 from tf_bert.data import pretraining_input
 from tf_bert.data.pretraining_input import RecordFiles, id_limits, record_errors
-from tf_bert.files import atomic_writer
+from tf_bert.files import atomic_writer, make_folder
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.progress import say
 from tf_bert.tokenization.full import FullTokenizer
@@ -120,67 +120,70 @@ def pretrain(
 
     Source: Devlin et al. 2018, sections 3.1 and A.2; ``run_pretraining.py`` of google-research/bert.
     """
-    output_dir, total = os.fspath(output_dir), options.num_train_steps
+    output_dir = os.fspath(output_dir)
     check_fit(config, records)
     keras.utils.set_random_seed(options.seed)
     strategy = strategy or tf.distribute.get_strategy()
     model = build_model(config, options, strategy)
-    chief = is_chief(strategy)
-    if chief:
-        tf.io.gfile.makedirs(output_dir)
+    if is_chief(strategy):
+        make_folder(output_dir)
         clean_up(output_dir)
-    state = _start(model, output_dir, options, records, init_checkpoint)
-    limits = id_limits(config.vocab_size, config.type_vocab_size)
-    counter = TokenCounter()
-    evaluate = None
-    if options.evaluate_every:
-        evaluate = _evaluator(model, eval_records or records, evaluation)
+    state = _begin(model, output_dir, options, records, init_checkpoint)
     _say_start(model, records, options, strategy, state)
-
-    while state.step < total:
-
-        def make_batches(size: int, skipped: int = state.records) -> tf.data.Dataset:
-            dataset = pretraining_input.train_dataset(
-                records,
-                size,
-                seed=options.seed,
-                shuffle_buffer=options.shuffle_buffer,
-                skip_records=skipped,
-                limits=limits,
-                deterministic=options.deterministic,
-            )
-            return counter.watch(dataset)
-
-        report = ReportTraining(
-            output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes=chief
-        )
-        save = SaveCheckpoints(
-            output_dir,
-            options.train_batch_size,
-            options.save_checkpoints_steps,
-            options.keep_checkpoints,
-            state,
-            writes=chief,
-        )
-        try:
-            with StopOnSignal() as stop, record_errors(records, limits):
-                model.fit(
-                    distribute(strategy, make_batches, options.train_batch_size),
-                    steps_per_epoch=total - state.step,
-                    callbacks=[report, save, stop],
-                    shuffle=False,
-                    verbose=0,
-                )
-        except NonFiniteLossError as error:
-            raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
-        finally:
-            report.close()
-        if stop.received is not None:
-            raise Stopped(f"SIGTERM came: saved {save.saved}; the same command goes on from step {save.state.step:,}")
-        if save.state.step == state.step:
-            raise NonFiniteLossError(f"no update could be made after step {state.step}: the loss overflows every time")
-        state = save.state
+    evaluate = _evaluator(model, eval_records or records, evaluation) if options.evaluate_every else None
+    while state.step < options.num_train_steps:
+        # Once, but for float16: where a step overflows, nothing is updated, and its batch is made up for.
+        state = _train(model, records, output_dir, options, state, evaluate)
     return model
+
+
+def _train(
+    model: BertForPreTraining,
+    records: RecordFiles,
+    output_dir: str,
+    options: TrainingOptions,
+    state: RunState,
+    evaluate: Callable[[], dict[str, float]] | None,
+) -> RunState:
+    """Trains with one call of ``fit``, from ``state``; returns where the run stands then."""
+    total, strategy = options.num_train_steps, model.distribute_strategy
+    writes = is_chief(strategy)
+    limits = id_limits(model.config.vocab_size, model.config.type_vocab_size)
+    counter = TokenCounter()
+
+    def make_batches(size: int) -> tf.data.Dataset:
+        dataset = pretraining_input.train_dataset(
+            records,
+            size,
+            seed=options.seed,
+            shuffle_buffer=options.shuffle_buffer,
+            skip_records=state.records,
+            limits=limits,
+            deterministic=options.deterministic,
+        )
+        return counter.watch(dataset)
+
+    every, keep, size = options.save_checkpoints_steps, options.keep_checkpoints, options.train_batch_size
+    save = SaveCheckpoints(output_dir, size, every, keep, state, writes)
+    report = ReportTraining(
+        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes
+    )
+    try:
+        with StopOnSignal() as stop, record_errors(records, limits):
+            model.fit(
+                distribute(strategy, make_batches, size),
+                steps_per_epoch=total - state.step,
+                callbacks=[report, save, stop],
+                shuffle=False,
+                verbose=0,
+            )
+    except NonFiniteLossError as error:
+        raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
+    finally:
+        report.close()
+    if stop.received is not None:
+        raise Stopped(f"SIGTERM came: saved {save.saved}; the same command goes on from step {save.state.step:,}")
+    return save.state
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -224,7 +227,7 @@ def check_fit(config: BertConfig, records: RecordFiles) -> None:
             )
 
 
-def _start(
+def _begin(
     model: BertForPreTraining,
     output_dir: str,
     options: TrainingOptions,

@@ -75,7 +75,7 @@ def save_run(model: Trainer, output_dir: str | os.PathLike, state: RunState, kee
         "data": dict(state.data),
         "seeds": [np.asarray(seed).tolist() for seed in model.seed_state()],
         "optimizer": {name: np.asarray(value).tolist() for name, value in _loss_scale(model.optimizer).items()},
-        "metrics": metric_sums(model),
+        "metrics": dict(state.metrics),
     }
     with atomic_writer(prefix + RESUME_SUFFIX, "w") as file:
         json.dump(rest, file, indent=1)
