@@ -5,4 +5,5 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tf_bert.commands.convert import main
 
-sys.exit(main())
+if __name__ == "__main__":  # worker processes import this file too
+    sys.exit(main())
