@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tf_bert.files import atomic_writer, file_size, is_remote, open_binary
+from tf_bert.files import atomic_writer, file_size, is_remote, make_folder, open_binary
 
 
 @contextlib.contextmanager
@@ -123,6 +123,9 @@ def test_places_that_cannot_be_written(tmp_path):
         with pytest.raises(error, match=said):
             with atomic_writer(path):
                 pass
+    for path in (tmp_path / "file", tmp_path / "file" / "a"):
+        with pytest.raises(OSError, match=f"^cannot make the folder {path}: "):
+            make_folder(path)
     tmp_path.chmod(0o755)
     with as_ordinary_user(), pytest.raises(PermissionError, match=f"cannot write {tmp_path}/closed/a: "):
         with atomic_writer(tmp_path / "closed" / "a"):

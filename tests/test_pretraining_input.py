@@ -209,10 +209,15 @@ def test_damage_is_named(files, tmp_path):
 @pytest.mark.parametrize(
     "feature, position, value, said",
     [
-        ("input_ids", 5, VOCAB, "input_ids holds 100, expected 0 to 99"),
+        (
+            "input_ids",
+            5,
+            VOCAB,
+            "input_ids holds 100, expected 0 to 99; were the records made with a larger",
+        ),
         ("input_ids", 5, -1, "input_ids holds -1, expected 0 to 99"),
         ("masked_lm_ids", 2, VOCAB, "masked_lm_ids holds 100"),
-        ("segment_ids", 9, 2, "segment_ids holds 2, expected 0 to 1"),
+        ("segment_ids", 9, 2, "segment_ids holds 2, expected 0 to 1; the model needs a larger type_vocab_size"),
         ("masked_lm_positions", 0, LENGTH, "masked_lm_positions holds 16, expected 0 to 15"),
     ],
 )

@@ -56,6 +56,26 @@ def open_binary(path: str | os.PathLike) -> io.BufferedReader:
         raise _named(error, f"cannot read {path}") from None
 
 
+def make_folder(path: str | os.PathLike) -> None:
+    """Makes a folder and those above it, where they are not there yet.
+
+    Args:
+        path: a local path, or one with a scheme that ``tf.io.gfile`` knows; "" is the current folder.
+
+    Raises:
+        OSError: one line that names the path.
+    """
+    path = os.fspath(path)
+    if is_remote(path):
+        with _tensorflow_errors_as_os_errors(path):
+            _gfile().makedirs(path)
+        return
+    try:
+        os.makedirs(path or ".", exist_ok=True)
+    except OSError as error:
+        raise _named(error, f"cannot make the folder {path}") from None
+
+
 @contextlib.contextmanager
 def atomic_writer(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Writes a file that appears under its name only when it is complete.
@@ -129,8 +149,7 @@ def _open_local_temporary(path: str) -> tuple[str | None, "_LocalFile"]:
 
 
 def _open_remote_temporary(path: str) -> tuple[str, "_RemoteFile"]:
-    with _tensorflow_errors_as_os_errors(path):
-        _gfile().makedirs(path.rsplit("/", 1)[0])
+    make_folder(path.rsplit("/", 1)[0])
     temporary = _temporary_name(path)
     return temporary, _RemoteFile(temporary, "wb")
 

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints import loading, names
+from tf_bert.files import atomic_writer, make_folder
 
 _FILE_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STATE_FILE = "checkpoint"
@@ -249,8 +250,7 @@ def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> s
     directory, name = os.path.split(prefix)
     if not name:
         raise ValueError(f"{prefix!r} names a folder; a checkpoint needs a prefix, such as {prefix}bert_model.ckpt")
-    if directory:
-        tf.io.gfile.makedirs(directory)
+    make_folder(directory)
     temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
     order = sorted(tensors)
     try:
@@ -263,7 +263,8 @@ def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> s
         for suffix in (".data-00000-of-00001", ".index"):
             tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
     except tf.errors.OpError as error:
-        raise OSError(f"cannot write the checkpoint {prefix}: {error.message}") from None
+        reason = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", error.message).strip()  # the names of TensorFlow's own parts
+        raise OSError(f"cannot write the checkpoint {prefix}: {reason}") from None
     finally:
         _remove(temporary)
     return prefix
@@ -298,10 +299,8 @@ def _note_checkpoint(prefix: str, keep: int) -> None:
     old, kept = order[:-keep], order[-keep:]
     lines = [f'model_checkpoint_path: "{os.path.basename(prefix)}"']
     lines += [f'all_model_checkpoint_paths: "{os.path.basename(noted)}"' for noted in kept]
-    temporary = os.path.join(directory, f".{_STATE_FILE}.{os.getpid()}.tmp")
-    with tf.io.gfile.GFile(temporary, "w") as state:
+    with atomic_writer(os.path.join(directory, _STATE_FILE), "w") as state:
         state.write("\n".join(lines) + "\n")
-    tf.io.gfile.rename(temporary, os.path.join(directory, _STATE_FILE), overwrite=True)
     for noted in old:
         _remove(noted)
 

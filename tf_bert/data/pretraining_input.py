@@ -28,6 +28,12 @@ PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weight
 WORD_STARTS = "word_starts"
 FILES_READ_AT_ONCE = 4
 SHUFFLE_BUFFER = 10_000
+_LARGER_VOCABULARY = "were the records made with a larger vocabulary than the model's?"
+_OUTSIDE = {
+    "input_ids": _LARGER_VOCABULARY,
+    "masked_lm_ids": _LARGER_VOCABULARY,
+    "segment_ids": "the model needs a larger type_vocab_size for these records",
+}
 
 
 @dataclass(frozen=True)
@@ -366,7 +372,7 @@ def check_records(records: RecordFiles, limits: Mapping[str, int] | None = None)
             for name, limit in limits.items():
                 worst = next((value for value in example[name] if not 0 <= value < limit), None)
                 if worst is not None:
+                    hint = _OUTSIDE.get(name, "make the records again")
                     raise ValueError(
-                        f"{path}: record {number}: {name} holds {worst}, expected 0 to {limit - 1}; "
-                        "were the records made with a larger vocabulary than the model's?"
+                        f"{path}: record {number}: {name} holds {worst}, expected 0 to {limit - 1}; {hint}"
                     )
