@@ -37,7 +37,7 @@ def max_context(windows: Sequence[Window], length: int) -> list[int]:
 
     Example:
         >>> max_context([Window(0, 6), Window(3, 6), Window(6, 4)], 10)
-        [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
+        [0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
     """
     best, scores = [0] * length, [-1.0] * length
     for number, window in enumerate(windows):
