@@ -90,9 +90,6 @@ class _Table(dict):
         self[code] = self._translate(code)
         return self[code]
 
-    def __reduce__(self):
-        raise TypeError("translation tables are shared by all tokenizers of a process and not pickled")
-
 
 def _is_deleted(char: str) -> bool:
     return char in "\x00\ufffd" or is_control(char)

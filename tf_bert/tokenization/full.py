@@ -20,7 +20,7 @@ from tf_bert.tokenization.vocabulary import (
 )
 from tf_bert.tokenization.wordpiece import WordpieceTokenizer, detokenize
 
-WORDS_REMEMBERED = 1 << 17  # some 30 MB when full
+WORDS_REMEMBERED = 1 << 17  # some 20 MB when full
 _LONGEST_WORD_REMEMBERED = 64
 
 

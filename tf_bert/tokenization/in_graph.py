@@ -164,43 +164,41 @@ class InGraphTokenizer(keras.layers.Layer):
         if texts.shape.rank == 0:
             inputs = self.call(texts[None], None if text_pairs is None else text_pairs[None])
             return {name: value[0] for name, value in inputs.items()}
-        a = self.tokenize(texts)
-        b = None if text_pairs is None else self.tokenize(text_pairs)
-        if self.max_seq_length is not None:
-            a, b = self._truncate(a, b)
-        cls, sep = (tf.fill([a.nrows(), 1], number) for number in (self._cls, self._sep))
-        first = tf.concat([cls, a, sep], axis=1)
-        second = first[:, :0] if b is None else tf.concat([b, sep], axis=1)
-        shape = [None, self.max_seq_length]
-        ids = tf.concat([first, second], axis=1)
-        segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
+        a = self._split(texts, offsets=False)
+        b = None if text_pairs is None else self._split(text_pairs, offsets=False)
+        length_a, length_b = self._truncated_lengths(a, b)  # [B, 1] each
+        length = length_a + (2 if b is None else 3) + length_b
+        longest = tf.maximum(tf.reduce_max(length), 0)  # also of no example
+        width = longest if self.max_seq_length is None else self.max_seq_length
+        place = tf.range(width)[None]  # [1, S]
+        ids = _take(a, place - 1)  # [B, S]; the first text begins after [CLS]
+        if b is not None:
+            ids = tf.where(place > length_a, _take(b, place - length_a - 2), ids)
+        ids = tf.where(place == 0, self._cls, ids)
+        ids = tf.where((place == length_a + 1) | (place == length - 1), self._sep, ids)
         return {
-            "input_ids": ids.to_tensor(self._pad, shape=shape),
-            "input_mask": tf.ones_like(ids).to_tensor(0, shape=shape),
-            "segment_ids": segments.to_tensor(0, shape=shape),
+            "input_ids": tf.where(place < length, ids, self._pad),
+            "input_mask": tf.cast(place < length, tf.int32),
+            "segment_ids": tf.cast((place > length_a + 1) & (place < length), tf.int32),
         }
 
-    def _truncate(
-        self, a: tf.RaggedTensor, b: tf.RaggedTensor | None
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor | None]:
-        """As `truncated_lengths`, for all rows at once."""
+    def _truncated_lengths(self, a: Pieces, b: Pieces | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Does what `truncated_lengths` does, for all rows at once."""
+        length_a = (a.splits[1:] - a.splits[:-1])[:, None]
+        length_b = tf.zeros_like(length_a) if b is None else (b.splits[1:] - b.splits[:-1])[:, None]
+        if self.max_seq_length is None:
+            return length_a, length_b
         limit = self.max_seq_length - (2 if b is None else 3)
-        length_a = a.row_lengths()
-        length_b = tf.zeros_like(length_a) if b is None else b.row_lengths()
-        excess = tf.maximum(length_a + length_b - limit, 0)
         if self.truncation == "longest_first":
             kept_a = tf.minimum(length_a, tf.maximum(limit - length_b, (limit + 1) // 2))
-            kept_b = tf.minimum(length_b, limit - kept_a)
-        else:
-            kept_a = length_a - (excess if self.truncation == "only_first" else 0)
-            kept_b = length_b - (excess if self.truncation == "only_second" else 0)
-            too_long = (
-                f"pieces do not fit into max_seq_length={self.max_seq_length} with truncation={self.truncation!r}"
-            )
-            fits = (kept_a >= 0) & (kept_b >= 0) & (kept_a + kept_b <= limit)
-            with tf.control_dependencies([tf.debugging.assert_equal(fits, True, too_long)]):
-                kept_a, kept_b = tf.identity(kept_a), tf.identity(kept_b)
-        return _front(a, kept_a), None if b is None else _front(b, kept_b)
+            return kept_a, tf.minimum(length_b, limit - kept_a)
+        excess = tf.maximum(length_a + length_b - limit, 0)
+        kept_a = length_a - (excess if self.truncation == "only_first" else 0)
+        kept_b = length_b - (excess if self.truncation == "only_second" else 0)
+        fits = (kept_a >= 0) & (kept_b >= 0) & (kept_a + kept_b <= limit)
+        too_long = f"pieces do not fit into max_seq_length={self.max_seq_length} with truncation={self.truncation!r}"
+        with tf.control_dependencies([tf.debugging.assert_equal(fits, True, too_long)]):
+            return tf.identity(kept_a), tf.identity(kept_b)
 
     def get_config(self) -> dict:
         """Returns all arguments, the vocabulary as the pieces of its lines."""
@@ -217,8 +215,7 @@ class InGraphTokenizer(keras.layers.Layer):
         }
 
 
-def _front(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first ``lengths[i]`` values of each row."""
-    starts = rows.row_starts()
-    kept = tf.ragged.range(starts, starts + tf.cast(lengths, starts.dtype))
-    return kept.with_values(tf.gather(rows.values, kept.values))
+def _take(pieces: Pieces, place: tf.Tensor) -> tf.Tensor:
+    """The ids at ``place`` [B or 1, S] of each row; anything where a row has no such place."""
+    ids = tf.concat([pieces.ids, [0]], 0)
+    return tf.gather(ids, tf.clip_by_value(pieces.splits[:-1, None] + place, 0, tf.size(ids) - 1))

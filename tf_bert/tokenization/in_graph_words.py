@@ -48,7 +48,7 @@ class GraphWords:
         self.do_lower_case = do_lower_case
         text = tensorflow_text_or_error()
         vocab = _unique(pieces)
-        with tf.init_scope():  # constants, wherever the layer is made
+        with tf.init_scope(), tf.device("CPU:0"):  # constants, wherever the layer is made
             tables = cp.code_point_tables(do_lower_case, strip_accents, tokenize_chinese_chars)
             self.entries, self.expansions, self.row_splits, self.combining = map(tf.constant, tables)
             try:
@@ -62,8 +62,17 @@ class GraphWords:
             except RuntimeError as error:
                 raise ValueError(f"tensorflow-text cannot use the vocabulary: {error}") from None
 
+        signature = [tf.TensorSpec([None], tf.string)]
+        # Compiled once, so that eager calls are fast too.
+        self._split_to_ids = tf.function(lambda lines: self._split(lines, False), signature, autograph=False)
+        self._split_with_offsets = tf.function(lambda lines: self._split(lines, True), signature, autograph=False)
+
     def split(self, lines: tf.Tensor, offsets: bool) -> Pieces:
         """Splits lines [n] of UTF-8 into pieces; without ``offsets``, ``starts`` and ``ends`` are empty."""
+        with tf.device("CPU:0"):  # where strings are, also in a model on an accelerator
+            return self._split_with_offsets(lines) if offsets else self._split_to_ids(lines)
+
+    def _split(self, lines: tf.Tensor, offsets: bool) -> Pieces:
         plain = tf.strings.regex_full_match(lines, _PLAIN_ASCII)
 
         def all_lines() -> Pieces:
