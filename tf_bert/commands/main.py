@@ -10,6 +10,7 @@ COMMANDS = {
     "checkpoints": "lists, describes and fetches published models",
     "convert": "converts a checkpoint: Google's, Hugging Face's, Keras's",
     "create_pretraining_data": "makes TFRecords of masked sentence pairs from text",
+    "extract_features": "writes BERT's vectors for the pieces of texts, or for whole texts",
     "fill_mask": "prints the likeliest words for each [MASK] of a text",
     "prepare_corpus": "turns text into one sentence a line, some documents held out",
     "pretrain_demo": "from text to a trained and evaluated small BERT in one go",
