@@ -75,6 +75,22 @@ def test_every_public_name_can_be_imported():
         assert getattr(tf_bert, name) is not None
 
 
+def test_the_originals_names_are_public():
+    """Of its modules tokenization, create_pretraining_data, modeling, optimization and run_pretraining.
+
+    Left out are the functions of modeling that made variables in a TensorFlow 1 graph: here these are layers.
+    """
+    names = """
+        validate_case_matches_checkpoint convert_to_unicode printable_text load_vocab convert_by_vocab
+        convert_tokens_to_ids convert_ids_to_tokens whitespace_tokenize FullTokenizer BasicTokenizer WordpieceTokenizer
+        TrainingInstance MaskedLmInstance create_training_instances create_instances_from_document
+        create_instance_from_document create_masked_lm_predictions truncate_seq_pair write_instance_to_example_files
+        BertConfig BertModel gelu get_activation create_initializer gather_indexes get_masked_lm_output
+        get_next_sentence_output create_optimizer AdamWeightDecayOptimizer
+    """
+    assert set(names.split()) <= set(tf_bert.__all__)
+
+
 LIGHT = ["import tf_bert", "import tf_bert.tokenization", "from tf_bert.data import pretraining, records, text, corpus"]
 
 

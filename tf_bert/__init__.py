@@ -10,6 +10,8 @@ from tf_bert.version import __version__
 
 # public name -> module that defines it
 _EXPORTS = {
+    "AdamWeightDecay": "tf_bert.training.optimization",
+    "AdamWeightDecayOptimizer": "tf_bert.training.optimization",
     "BasicTokenizer": "tf_bert.tokenization",
     "Bert": "tf_bert.models.bert",
     "BertClassifier": "tf_bert.models.bert_tasks",
@@ -24,11 +26,26 @@ _EXPORTS = {
     "MaskedLmInstance": "tf_bert.data.pretraining",
     "TrainingInstance": "tf_bert.data.pretraining",
     "WordpieceTokenizer": "tf_bert.tokenization",
+    "convert_by_vocab": "tf_bert.tokenization",
+    "convert_ids_to_tokens": "tf_bert.tokenization",
+    "convert_to_unicode": "tf_bert.tokenization",
+    "convert_tokens_to_ids": "tf_bert.tokenization",
+    "create_initializer": "tf_bert.layers.feed_forward",
     "create_instance_from_document": "tf_bert.data.pretraining",
     "create_instances_from_document": "tf_bert.data.pretraining",
     "create_masked_lm_predictions": "tf_bert.data.pretraining",
+    "create_optimizer": "tf_bert.training.optimization",
     "create_training_instances": "tf_bert.data.pretraining",
+    "gather_indexes": "tf_bert.layers.heads",
+    "gelu": "tf_bert.layers.feed_forward",
+    "get_activation": "tf_bert.layers.feed_forward",
+    "get_masked_lm_output": "tf_bert.models.bert",
+    "get_next_sentence_output": "tf_bert.models.bert",
+    "load_vocab": "tf_bert.tokenization",
+    "printable_text": "tf_bert.tokenization",
     "truncate_seq_pair": "tf_bert.data.pretraining",
+    "validate_case_matches_checkpoint": "tf_bert.tokenization",
+    "whitespace_tokenize": "tf_bert.tokenization",
     "write_instance_to_example_files": "tf_bert.data.pretraining",
 }
 
