@@ -146,6 +146,12 @@ def test_bad_json_lines(tmp_path, text, options, said):
         read(tmp_path, text, **options)
 
 
+@pytest.mark.parametrize("name", ["format", "document_break", "line_breaks"])
+def test_choices_that_are_not_known(tmp_path, name):
+    with pytest.raises(ValueError, match=f"^{name} is 'joined'; known are auto, "):
+        read(tmp_path, "One.\n", **{name: "joined"})
+
+
 def test_wikiextractor(tmp_path):
     text = '<doc id="1" title="Cat">\nCat\n\nA cat purrs. It sleeps.\n</doc>\n<doc id="2">\nDog\n\nA dog barks.\n</doc>'
     assert read(tmp_path, text) == ["Cat", "A cat purrs.", "It sleeps.", "", "Dog", "A dog barks.", ""]

@@ -94,8 +94,15 @@ def read_documents(
         layouts: counts how often each layout was found (description -> files).
 
     Raises:
-        ValueError: the file is not UTF-8, or a line is not a JSON object with ``text_field``.
+        ValueError: the file is not UTF-8, a line is not a JSON object with ``text_field``, or a choice is not known.
     """
+    for name, value, known in (
+        ("format", format, FORMATS),
+        ("document_break", document_break, DOCUMENT_BREAKS),
+        ("line_breaks", line_breaks, LINE_BREAKS),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}; known are {', '.join(known)}")
     lines = read_lines(path, progress)
     head, characters = [], 0
     for line in itertools.islice(lines, _LOOKED_AT_LINES):
