@@ -100,8 +100,10 @@ class Trainer(keras.Model):
     label_name: str | None = None
     recompute: bool = False
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, **kwargs):
+        if "outputs" in kwargs:
+            raise TypeError(f"{type(self).__name__} is subclassed, not made from inputs and outputs: use keras.Model")
+        super().__init__(**kwargs)
         names = dict.fromkeys(("loss", *self.loss_names, *self.metric_names))
         self._trackers = _Trackers(names, self.variable_dtype)
         self._accumulation = 1
@@ -154,6 +156,8 @@ class Trainer(keras.Model):
         if gradient_accumulation_steps < 1:
             raise ValueError(f"gradient_accumulation_steps is {gradient_accumulation_steps}; it has to be at least 1")
         super().compile(optimizer, **kwargs)
+        if getattr(self.optimizer, "_distribution_strategy", self.distribute_strategy) is not self.distribute_strategy:
+            raise ValueError("model and optimizer were made under different strategies: make both in strategy.scope()")
         self._accumulation = gradient_accumulation_steps
         for layer in self._flatten_layers():
             if isinstance(layer, Trainer):

@@ -1,0 +1,191 @@
+"""Trains the same model on one device and on several, and prints by how much they differ.
+
+``python replica_runs.py REPLICAS CASE...`` runs in a process of its own: TensorFlow settles its devices once, and holds
+one group of replicas. With TF_CONFIG set, REPLICAS is the number of workers, and each compares with one device.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_bert.configs import BertConfig
+from tf_bert.models.bert import BertForPreTraining
+from tf_bert.training.distribution import distribute, get_strategy, set_logical_cpus, set_precision
+from tf_bert.training.optimization import AdamWeightDecay, Lamb
+from tf_bert.training.trainer import Trainer
+
+BATCH = 8
+STEPS = 20
+VOCABULARY = 40
+
+CASES = {
+    "plain": {},
+    "float32": {"precision": "float32"},
+    "accumulated": {"gradient_accumulation_steps": 2},
+    "accumulated unevenly": {"gradient_accumulation_steps": 3},
+    "several steps": {"steps_per_execution": 3},
+    "all at once": {"gradient_accumulation_steps": 2, "steps_per_execution": 8, "recompute": True},
+    "compiled": {"jit_compile": True},
+    "lamb": {"optimizer": "lamb"},
+    "keras adam": {"optimizer": "adam"},
+}
+
+
+def pretraining_model() -> BertForPreTraining:
+    """A small BERT without dropout."""
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        type_vocab_size=2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.3,
+    )
+    return BertForPreTraining(config, name="pretraining")
+
+
+def pretraining_data(examples: int) -> dict:
+    """Examples with few and many masked words, some of weight 0, some of fractional weight."""
+    random = np.random.default_rng(5)
+    weights = (np.arange(4) < random.integers(0, 5, (examples, 1))).astype("float32")
+    weights[::8] = 1.0
+    weights[3::8] = 0.0
+    weights[5::8] *= 0.25
+    return {
+        "input_ids": random.integers(0, VOCABULARY, (examples, 16), dtype="int32"),
+        "input_mask": (np.arange(16) < random.integers(4, 17, (examples, 1))).astype("int32"),
+        "segment_ids": random.integers(0, 2, (examples, 16), dtype="int32"),
+        "masked_lm_positions": random.integers(0, 4, (examples, 4), dtype="int32"),
+        "masked_lm_ids": random.integers(0, VOCABULARY, (examples, 4), dtype="int32"),
+        "masked_lm_weights": weights,
+        "next_sentence_labels": random.integers(0, 2, (examples, 1), dtype="int32"),
+    }
+
+
+OPTIMIZERS = {
+    "adamw": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=1.0),
+    "lamb": lambda: Lamb(1e-3, weight_decay=0.01, global_clipnorm=1.0),
+    "adam": lambda: keras.optimizers.Adam(1e-3, global_clipnorm=1.0, epsilon=1e-4),
+}
+
+
+def train(strategy, precision="float64", optimizer="adamw", **compile_arguments) -> dict[str, np.ndarray]:
+    """Trains 20 steps, the last on an uneven batch, and returns the weights and the figures of fit and evaluate."""
+    set_precision(precision)
+    keras.utils.set_random_seed(7)
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        model = pretraining_model()
+        model.compile(OPTIMIZERS[optimizer](), **compile_arguments)
+    before = {variable.path: variable.numpy() for variable in model.trainable_variables}
+    data = pretraining_data(BATCH * STEPS - 3)
+
+    def batches(size):
+        return tf.data.Dataset.from_tensor_slices(data).batch(size)
+
+    place = strategy or tf.distribute.get_strategy()
+    history = model.fit(distribute(place, batches, BATCH), verbose=0).history
+    evaluated = model.evaluate(distribute(place, batches, 2 * BATCH), verbose=0, return_dict=True)
+    assert int(model.optimizer.iterations.numpy()) == STEPS
+    return {
+        "change": {variable.path: variable.numpy() - before[variable.path] for variable in model.trainable_variables},
+        "fit": {name: np.float64(values[-1]) for name, values in history.items()},
+        "evaluate": {name: np.float64(value) for name, value in evaluated.items()},
+    }
+
+
+def difference(got: dict, expected: dict) -> float:
+    """The largest difference between two dicts of arrays."""
+    assert got.keys() == expected.keys(), (got.keys(), expected.keys())
+    return max(float(np.max(np.abs(got[name] - expected[name]))) for name in expected)
+
+
+def compare(got: dict, expected: dict) -> dict[str, float]:
+    """How far two runs are apart, and how far the weights moved."""
+    return {part: difference(got[part], expected[part]) for part in expected} | {
+        "moved": max(float(np.max(np.abs(change))) for change in expected["change"].values())
+    }
+
+
+class Product(Trainer):
+    """The inner product of ``x`` and two weights that begin at 0; squared errors, times ``boost``."""
+
+    loss_names = ("loss",)
+
+    def __init__(self):
+        super().__init__()
+        self.w = self.add_weight(shape=(2,), initializer="zeros", name="w")
+        self.built = True
+
+    def call(self, inputs):
+        return tf.linalg.matvec(inputs["x"], self.w.value)
+
+    def loss_weights(self, inputs):
+        return {"loss": inputs["weight"]}
+
+    def per_example_losses(self, inputs, outputs):
+        return {"loss": inputs["boost"] * tf.square(outputs - inputs["y"])}
+
+
+def by_hand(strategy) -> dict:
+    """Runs whose results can be worked out on paper, each on one batch, half of it on each of two replicas."""
+    set_precision("float32")
+    x = np.array([[3, 4], [3, 4], [0, 1], [0, 1]], "float32")
+    data = {"x": x, "y": np.array([1.0, 1, 0, 0]), "weight": np.array([1.0, 1, 1, 0]), "boost": np.ones(4)}
+    data = {name: value.astype("float32") for name, value in data.items()}
+
+    def fit(optimizer, **changes):
+        with strategy.scope():
+            model = Product()
+            model.compile(optimizer())
+        history = model.fit(data | changes, batch_size=4, verbose=0).history
+        return model, {"w": model.w.numpy().tolist(), "loss": history["loss"], "norm": history["gradient_norm"]}
+
+    one = np.ones(4, "float32")
+    results = {"uneven weights": fit(lambda: keras.optimizers.SGD(1.0))[1]}
+    # squared errors of y = -3, x = (1, 4/3) on the first replica only: gradient (6, 8) there, (0, 0) on the other
+    clipped = {"x": np.array([[1, 4 / 3]] * 2 + [[0, 0]] * 2, "float32"), "y": -6 * one * [1, 1, 0, 0], "weight": one}
+    results["clipped"] = fit(lambda: keras.optimizers.SGD(1.0, global_clipnorm=1.0), **clipped)[1]
+    boost = np.array([1, 1, 1e35, 1], "float32")  # finite, and infinite when the loss is scaled
+    model, results["overflow on the second replica"] = fit(
+        lambda: keras.optimizers.LossScaleOptimizer(AdamWeightDecay(1.0), initial_scale=2.0**15), boost=boost, y=one
+    )
+    results["overflow on the second replica"] |= {
+        "iterations": int(model.optimizer.iterations.numpy()),
+        "scale": float(model.optimizer.dynamic_scale.numpy()),
+    }
+    return results
+
+
+def main(replicas: int, cases: list[str]) -> None:
+    """Prints a JSON object: the differences of each case, and the results that are worked out by hand."""
+    workers = "TF_CONFIG" in os.environ
+    if not workers:
+        set_logical_cpus(replicas)
+    strategy = get_strategy("multi_worker_mirrored" if workers else "mirrored")
+    assert strategy.num_replicas_in_sync == replicas
+    one_device = functools.cache(lambda precision="float64", optimizer="adamw": train(None, precision, optimizer))
+    differences = {}
+    for case in cases:
+        same = {name: value for name, value in CASES[case].items() if name in ("precision", "optimizer")}
+        differences[case] = compare(train(strategy, **CASES[case]), one_device(**same))
+        print(case, differences[case], file=sys.stderr, flush=True)
+    results = {"differences": differences}
+    if not workers and replicas == 2:
+        results["by hand"] = by_hand(strategy)
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:] or list(CASES))
