@@ -339,6 +339,19 @@ def test_inputs_that_are_not_a_dict_with_ids(inputs, found):
         Bert(SPEC)(inputs)
 
 
+@pytest.mark.parametrize(
+    "ids, found",
+    [
+        (np.ones([3], "int32"), r"int32 \[3\]"),
+        (np.ones([1, 3, 2], "int32"), r"int32 \[1, 3, 2\]"),
+        (keras.Input((3,)), r"float32 \[None, 3\]"),
+    ],
+)
+def test_ids_of_another_rank_or_type(ids, found):
+    with pytest.raises(ValueError, match=f"input_ids must be integers .B, S., not {found}"):
+        Bert(SPEC)({"input_ids": ids})
+
+
 def test_no_prediction_at_all_gives_no_nan():
     model = spec_model()
     inputs = SPEC_INPUTS | {"masked_lm_weights": np.zeros([2, 3], "float32")}

@@ -65,7 +65,8 @@ class BertEmbeddings(keras.layers.Layer):
         [B, S, H].
 
     Raises:
-        ValueError: an id outside its table (in eager calls; see `embedding_lookup`), or S above the position table.
+        ValueError: an id outside its table (in eager calls; see `embedding_lookup`), S above the position table, or
+            ids that are not integers [B, S].
 
     Example:
         >>> BertEmbeddings(30, 8, 2, 12)(keras.ops.array([[2, 7, 3]]), keras.ops.array([[0, 0, 0]])).shape
@@ -104,6 +105,9 @@ class BertEmbeddings(keras.layers.Layer):
 
     def call(self, input_ids, segment_ids, training=None):
         """Embeds ids [B, S]."""
+        dtype, shape = keras.backend.standardize_dtype(input_ids.dtype), list(input_ids.shape)
+        if len(shape) != 2 or not keras.backend.is_int_dtype(dtype):
+            raise ValueError(f"input_ids must be integers [B, S], not {dtype} {shape}")
         length, limit = input_ids.shape[1], self.max_position_embeddings
         if length is not None and length > limit:
             raise ValueError(f"the sequence has {length} positions, but max_position_embeddings is {limit}")
