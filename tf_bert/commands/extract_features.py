@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.quiet import load_tensorflow
 
 FLAGS = Flags(
     "extract_features",
@@ -73,6 +74,7 @@ def run(flags) -> None:
             f"{config.vocab_size}: ids would lie beyond the table"
         )
     size = total_size([flags.input_file])
+    load_tensorflow()
     model = _load(flags, config, layers)
     say(f"weights from {flags.init_checkpoint}: {model.load_report}")
     written = 0

@@ -15,6 +15,7 @@ COMMANDS = {
     "prepare_corpus": "turns text into one sentence a line, some documents held out",
     "pretrain_demo": "from text to a trained and evaluated small BERT in one go",
     "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
+    "run_classifier": "fine-tunes BERT to classify texts and pairs, evaluates and predicts",
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",
 }

@@ -8,7 +8,7 @@ from keras import ops
 from tf_bert.backend import at_least_float32
 from tf_bert.configs import BertConfig
 from tf_bert.layers.feed_forward import create_initializer
-from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, gather_indexes
+from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, correct, cross_entropy, gather_indexes
 from tf_bert.models.bert import Bert
 from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
@@ -16,6 +16,8 @@ from tf_bert.training.trainer import Trainer
 
 POOLER = "bert/pooler/dense/kernel"
 HEAD = "output_weights"
+HEAD_INITIALIZER_RANGE = 0.02  # the original's, whatever the configuration says
+IGNORED_LABEL = -100  # of a piece that has no label of its own
 
 
 class BertTask(Checkpointed, Configured, Trainer):
@@ -37,7 +39,7 @@ class BertTask(Checkpointed, Configured, Trainer):
 
     def add_head(self, num_labels: int) -> None:
         """Makes a head at the root, where Google's classifiers have it: ``output_weights`` [labels, H], its bias."""
-        shape, initializer = (num_labels, self.config.hidden_size), create_initializer(self.config.initializer_range)
+        shape, initializer = (num_labels, self.config.hidden_size), create_initializer(HEAD_INITIALIZER_RANGE)
         self.output_weights = self.add_weight(shape=shape, initializer=initializer, name="output_weights")
         self.output_bias = self.add_weight(shape=(num_labels,), initializer="zeros", name="output_bias")
 
@@ -104,9 +106,11 @@ class BertClassifier(BertTask):
         config: sizes and rates.
         num_labels: number of classes; 1 for a number (regression).
         dropout: of the pooled output.
+        kind: ``"single"`` label, ``"multi"`` label (each may hold or not) or ``"regression"``.
 
     Call arguments:
-        inputs: those of `Bert`.
+        inputs: those of `Bert`. For training ``label_ids`` too: [B] integers, for ``"multi"`` [B, num_labels] zeros and
+            ones, for ``"regression"`` [B] numbers; and maybe ``is_real_example`` [B], 0 for what does not count.
 
     Returns:
         The outputs of `Bert` and ``logits`` [B, num_labels].
@@ -117,9 +121,17 @@ class BertClassifier(BertTask):
         TensorShape([1, 3])
     """
 
-    def __init__(self, config: BertConfig, num_labels: int = 2, dropout: float = 0.1, **kwargs):
+    loss_names = ("loss",)
+    metric_names = ("accuracy",)
+    label_name = "label_ids"
+
+    def __init__(self, config: BertConfig, num_labels: int = 2, dropout: float = 0.1, kind: str = "single", **kwargs):
+        if kind not in ("single", "multi", "regression"):
+            raise ValueError(f"kind is {kind!r}; known are 'single', 'multi' and 'regression'")
+        if kind == "regression" and num_labels != 1:
+            raise ValueError(f"a regression has one output, not num_labels={num_labels}")
         super().__init__(config, **kwargs)
-        self.num_labels = num_labels
+        self.num_labels, self.kind = num_labels, kind
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.build()
 
@@ -133,6 +145,32 @@ class BertClassifier(BertTask):
         x = self.dropout(outputs["pooled_output"], training=training)  # [B, H]
         return outputs | {"logits": self.head(x)}  # [B, num_labels]
 
+    def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """1 for each real example."""
+        real = inputs.get("is_real_example")
+        return {"loss": ops.ones_like(inputs["input_ids"][:, 0]) if real is None else ops.reshape(real, (-1,))}
+
+    def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Cross-entropy, its mean over the labels, or the squared error of each example [B]."""
+        labels, logits = inputs["label_ids"], outputs["logits"]
+        if self.kind == "single":
+            return {"loss": cross_entropy("label_ids", ops.reshape(labels, (-1,)), logits)}
+        labels = ops.cast(ops.reshape(labels, (-1, self.num_labels)), logits.dtype)
+        if self.kind == "multi":
+            return {"loss": ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True), axis=-1)}
+        return {"loss": ops.square(logits - labels)[:, 0]}
+
+    def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Whether each example is right; with several labels which share of them; for a number, within 0.5."""
+        labels, logits = inputs["label_ids"], outputs["logits"]
+        if self.kind == "single":
+            right = correct(ops.reshape(labels, (-1,)), logits)
+        else:
+            labels = ops.cast(ops.reshape(labels, (-1, self.num_labels)), logits.dtype)
+            near = ops.equal(logits > 0, labels > 0.5) if self.kind == "multi" else ops.abs(logits - labels) < 0.5
+            right = ops.mean(ops.cast(near, logits.dtype), axis=-1)
+        return {"accuracy": (right, self.loss_weights(inputs)["loss"])}
+
     @classmethod
     def arguments_for(cls, shapes):
         """The number of labels, where the checkpoint has a head."""
@@ -140,7 +178,11 @@ class BertClassifier(BertTask):
 
     def get_config(self):
         """What `from_config` needs."""
-        return super().get_config() | {"num_labels": self.num_labels, "dropout": self.dropout.rate}
+        return super().get_config() | {
+            "num_labels": self.num_labels,
+            "dropout": self.dropout.rate,
+            "kind": self.kind,
+        }
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -154,7 +196,7 @@ class BertTokenClassifier(BertTask):
         add_pooler: see `BertTask`.
 
     Call arguments:
-        inputs: those of `Bert`.
+        inputs: those of `Bert`. For training ``label_ids`` [B, S] too; -100 where a piece has no label of its own.
 
     Returns:
         The outputs of `Bert` and ``logits`` [B, S, num_labels].
@@ -164,6 +206,10 @@ class BertTokenClassifier(BertTask):
         >>> BertTokenClassifier(config, num_labels=3)({"input_ids": keras.ops.array([[2, 7, 3]])})["logits"].shape
         TensorShape([1, 3, 3])
     """
+
+    loss_names = ("loss",)
+    metric_names = ("accuracy",)
+    label_name = "label_ids"
 
     def __init__(
         self, config: BertConfig, num_labels: int = 2, dropout: float = 0.1, add_pooler: bool = False, **kwargs
@@ -182,6 +228,18 @@ class BertTokenClassifier(BertTask):
         outputs = self.bert(inputs, training=training)
         x = self.dropout(outputs["sequence_output"], training=training)  # [B, S, H]
         return outputs | {"logits": self.head(x)}  # [B, S, num_labels]
+
+    def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """1 for each piece with a label [B, S]."""
+        return {"loss": ops.not_equal(inputs["label_ids"], IGNORED_LABEL)}
+
+    def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Cross-entropy of each piece [B, S]."""
+        return {"loss": cross_entropy("label_ids", _labels_or_0(inputs["label_ids"]), outputs["logits"])}
+
+    def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Whether each piece is right [B, S]."""
+        return {"accuracy": (correct(inputs["label_ids"], outputs["logits"]), self.loss_weights(inputs)["loss"])}
 
     @classmethod
     def arguments_for(cls, shapes):
@@ -202,7 +260,7 @@ class BertQuestionAnswering(BertTask):
         add_pooler: see `BertTask`.
 
     Call arguments:
-        inputs: those of `Bert`.
+        inputs: those of `Bert`. For training ``start_positions`` and ``end_positions`` [B] too.
 
     Returns:
         The outputs of `Bert`, ``start_logits`` [B, S] and ``end_logits`` [B, S].
@@ -213,9 +271,12 @@ class BertQuestionAnswering(BertTask):
         TensorShape([1, 3])
     """
 
+    loss_names = ("loss",)
+    metric_names = ("start_accuracy", "end_accuracy")
+
     def __init__(self, config: BertConfig, add_pooler: bool = False, **kwargs):
         super().__init__(config, add_pooler, **kwargs)
-        self.span = ClassificationHead(2, config.initializer_range, dtype=self.dtype_policy, name="squad")
+        self.span = ClassificationHead(2, HEAD_INITIALIZER_RANGE, dtype=self.dtype_policy, name="squad")
         self.build()
 
     def build(self, input_shape=None):
@@ -228,3 +289,33 @@ class BertQuestionAnswering(BertTask):
         outputs = self.bert(inputs, training=training)
         start_logits, end_logits = ops.unstack(self.span(outputs["sequence_output"]), axis=-1)  # [B, S] each
         return outputs | {"start_logits": start_logits, "end_logits": end_logits}
+
+    def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """1 for each example."""
+        return {"loss": ops.ones_like(inputs["input_ids"][:, 0])}
+
+    def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The mean of the cross-entropies of start and end [B]."""
+        start, end = (
+            cross_entropy(
+                f"{name}_positions", ops.reshape(inputs[f"{name}_positions"], (-1,)), outputs[f"{name}_logits"]
+            )
+            for name in ("start", "end")
+        )
+        return {"loss": (start + end) / 2.0}
+
+    def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Whether start and end of each example are right [B]."""
+        weights = self.loss_weights(inputs)["loss"]
+        return {
+            f"{name}_accuracy": (
+                correct(ops.reshape(inputs[f"{name}_positions"], (-1,)), outputs[f"{name}_logits"]),
+                weights,
+            )
+            for name in ("start", "end")
+        }
+
+
+def _labels_or_0(label_ids):
+    """Labels that can be looked up; what is ignored has no weight."""
+    return ops.where(ops.equal(label_ids, IGNORED_LABEL), 0, label_ids)

@@ -1,0 +1,93 @@
+"""The flags of the commands that fine-tune: those that all have of the original, and ours."""
+
+from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution
+from tf_bert.commands.flags import Flags
+
+STOPPED = 75  # EX_TEMPFAIL: saved after SIGTERM; the same command goes on
+
+
+def add_finetuning_flags(flags: Flags) -> None:
+    """Adds the flags to a command's own."""
+    flags.string("bert_config_file", None, "The sizes of the model (bert_config.json).", required=True)
+    flags.string("vocab_file", None, "The vocabulary of the checkpoint.", required=True)
+    flags.string("output_dir", None, "Where checkpoints and results go; made if need be.", required=True)
+    flags.string("init_checkpoint", None, "A TensorFlow 1 BERT checkpoint to begin with, or to predict with.")
+    flags.boolean("do_lower_case", True, "Whether to lower-case the text, as the checkpoint was trained.")
+    flags.integer("train_batch_size", 32, "Examples in a training batch, over all replicas.", minimum=1)
+    flags.integer("predict_batch_size", 8, "Examples in a batch of predictions.", minimum=1)
+    flags.float("learning_rate", 5e-5, "The peak of the learning rate.", minimum=0.0)
+    flags.float("num_train_epochs", 3.0, "Passes over the training data; may be a fraction.", minimum=0.0)
+    flags.float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.", minimum=0.0, maximum=1.0)
+    flags.integer("save_checkpoints_steps", 1000, "Updates between two checkpoints.", minimum=1)
+    add_distribution_flags(flags)
+    flags.integer("seed", 12345, "Seed of the head's weights, dropout and the order of the examples.")
+    flags.integer("log_steps", 100, "Updates between two lines of the log.", minimum=1)
+    flags.integer("keep_checkpoint_max", 5, "How many checkpoints stay.", minimum=1)
+    flags.boolean(
+        "group_by_length", False, "Whether training batches get examples of about one length, which saves padding."
+    )
+
+
+def read_config_and_tokenizer(flags):
+    """The configuration and the tokenizer that the flags name, checked against each other.
+
+    Raises:
+        ValueError: they do not fit, or the casing is not the checkpoint's.
+    """
+    from tf_bert.configs import BertConfig
+    from tf_bert.progress import say
+    from tf_bert.tokenization.full import FullTokenizer
+    from tf_bert.tokenization.vocabulary import casing_problem, validate_case_matches_checkpoint
+
+    validate_case_matches_checkpoint(flags.do_lower_case, flags.init_checkpoint)
+    config = BertConfig.from_json_file(flags.bert_config_file)
+    if flags.max_seq_length > config.max_position_embeddings:
+        raise ValueError(
+            f"max_seq_length is {flags.max_seq_length}, and {flags.bert_config_file} has max_position_embeddings "
+            f"{config.max_position_embeddings}: the model reads no more"
+        )
+    tokenizer = FullTokenizer(flags.vocab_file, flags.do_lower_case)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ValueError(
+            f"{flags.vocab_file} has {tokenizer.vocab_size} lines, and {flags.bert_config_file} has vocab_size "
+            f"{config.vocab_size}: ids would lie beyond the table"
+        )
+    if problem := casing_problem(tokenizer.vocab, flags.do_lower_case):
+        say(f"WARNING: {flags.vocab_file}: {problem}")
+    return config, tokenizer
+
+
+def training_options(flags, examples: int):
+    """How to train on so many examples: the original's number of steps.
+
+    Raises:
+        ValueError: that is none.
+    """
+    from tf_bert.training.finetuning import FineTuningOptions
+
+    steps = int(examples / flags.train_batch_size * flags.num_train_epochs)
+    if steps < 1:
+        raise ValueError(
+            f"{examples} examples / train_batch_size {flags.train_batch_size} x {flags.num_train_epochs} epochs is "
+            "less than one step: nothing would be trained"
+        )
+    return FineTuningOptions(
+        num_train_steps=steps,
+        train_batch_size=flags.train_batch_size,
+        learning_rate=flags.learning_rate,
+        num_warmup_steps=int(steps * flags.warmup_proportion),
+        save_checkpoints_steps=flags.save_checkpoints_steps,
+        keep_checkpoints=flags.keep_checkpoint_max,
+        log_steps=flags.log_steps,
+        iterations_per_loop=steps_per_execution(flags),
+        gradient_accumulation_steps=flags.gradient_accumulation_steps,
+        jit_compile=flags.xla,
+        seed=flags.seed,
+        group_by_length=flags.group_by_length,
+        fixed_length=needs_fixed_length(flags),
+    )
+
+
+def needs_fixed_length(flags) -> bool:
+    """Whether all batches must have one shape."""
+    return flags.xla or flags.use_tpu or flags.distribution_strategy == "tpu"

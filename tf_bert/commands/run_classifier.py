@@ -1,0 +1,262 @@
+"""``tf-bert run_classifier``: fine-tunes BERT to classify texts and pairs, evaluates it, and predicts with it."""
+
+import json
+import os
+from collections.abc import Sequence
+
+from tf_bert.commands.distribution_flags import strategy_from_flags
+from tf_bert.commands.finetuning_flags import (
+    STOPPED,
+    add_finetuning_flags,
+    needs_fixed_length,
+    read_config_and_tokenizer,
+    training_options,
+)
+from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.quiet import load_tensorflow
+
+LABELS_FILE = "label_list.json"
+
+FLAGS = Flags(
+    "run_classifier",
+    """
+    Fine-tunes BERT on a task of GLUE, on XNLI, or on files of your own (--task_name=csv or jsonl), evaluates it and
+    predicts. output_dir gets checkpoints, eval_results.txt, and test_results.tsv: for each test example the
+    probabilities of the labels, in the order of label_list.json.
+
+    Example: tf-bert run_classifier --task_name=csv --data_dir=reviews --vocab_file=vocab.txt
+        --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --output_dir=runs/reviews
+        --do_train --do_eval --max_seq_length=128 --learning_rate=2e-5 --num_train_epochs=3
+    """,
+)
+FLAGS.string("task_name", None, "cola, mnli, ..., xnli, csv, jsonl, or module:Class of a DataProcessor.", required=True)
+FLAGS.string("data_dir", None, "Folder of the data files; without it, --train_file and others name them.")
+FLAGS.integer("max_seq_length", 128, "Pieces of an example, [CLS] and [SEP] among them.", minimum=5)
+FLAGS.boolean("do_train", False, "Whether to train.")
+FLAGS.boolean("do_eval", False, "Whether to evaluate on the dev set.")
+FLAGS.boolean("do_predict", False, "Whether to predict the test set.")
+FLAGS.integer("eval_batch_size", 8, "Examples in an evaluation batch.", minimum=1)
+add_finetuning_flags(FLAGS)
+FLAGS.boolean("skip_bad_rows", False, "Leave rows of GLUE's files out that lack columns, and list them.")
+FLAGS.string("text_column", "text", "csv, jsonl: the column of the text; its number where there is no header.")
+FLAGS.string("text_pair_column", None, "csv, jsonl: the column of a second text.")
+FLAGS.string("label_column", "label", "csv, jsonl: the column of the label.")
+FLAGS.enum("kind", "single", ["single", "multi", "regression"], "csv, jsonl: one label, several, or a number.")
+FLAGS.string("labels", None, "csv, jsonl: the labels, separated by commas; by default those of the training file.")
+FLAGS.string("label_separator", ";", "csv: what stands between the labels of a row with several.")
+FLAGS.boolean("header", True, "csv: whether the first row names the columns.")
+FLAGS.string("delimiter", None, "csv: what stands between columns; a tab for .tsv, else a comma.")
+for _split in ("train", "dev", "test"):
+    FLAGS.string(f"{_split}_file", None, f"csv, jsonl: the file, where it is not {_split}.csv, .tsv or .jsonl.")
+
+
+def run(flags) -> int:
+    """Trains, evaluates and predicts."""
+    if not (flags.do_train or flags.do_eval or flags.do_predict):
+        raise UsageError("give --do_train, --do_eval, --do_predict or several: there is nothing else to do")
+    config, tokenizer = read_config_and_tokenizer(flags)
+    processor = _processor(flags)
+    try:
+        train = processor.get_train_examples(flags.data_dir) if flags.do_train else None
+        dev = processor.get_dev_examples(flags.data_dir) if flags.do_eval else None
+        test = processor.get_test_examples(flags.data_dir) if flags.do_predict else None
+    except NotImplementedError as error:
+        raise ValueError(str(error)) from None
+    labels = _labels(flags, processor)
+
+    load_tensorflow()
+    from tf_bert.models.bert_tasks import BertClassifier
+    from tf_bert.training import finetuning, runs
+
+    strategy = strategy_from_flags(flags)
+    chief = runs.is_chief(strategy)
+
+    def make_model():
+        return BertClassifier(config, num_labels=len(labels) or 1, kind=processor.kind)
+
+    def features(examples, name):
+        return _features(flags, examples, labels, tokenizer, name, processor.kind, chief)
+
+    if flags.do_train:
+        options = training_options(flags, len(train))
+        columns = features(train, "train")
+        try:
+            model = finetuning.finetune(
+                make_model, columns, flags.output_dir, options, init_checkpoint=flags.init_checkpoint, strategy=strategy
+            )
+        except runs.Stopped as stopped:
+            print(f"tf-bert run_classifier: {stopped}")
+            return STOPPED
+        step = options.num_train_steps
+        if chief:
+            _note_labels(flags.output_dir, processor.kind, labels)
+    else:
+        model = finetuning.compiled(make_model, runs.RunOptions(seed=flags.seed), strategy)
+        step = runs.load_for_evaluation(model, flags.output_dir, flags.init_checkpoint)
+
+    if flags.do_eval:
+        columns = features(dev, "eval")
+        logits = _logits(flags, model, columns, flags.eval_batch_size)
+        figures = evaluation_figures(logits, columns["label_ids"], flags.eval_batch_size, processor)
+        path = os.path.join(flags.output_dir, "eval_results.txt")
+        if chief:
+            runs.write_eval_results(path, figures, step)
+            print(f"***** Eval results ***** ({path})")
+            with open(path, encoding="utf-8") as file:
+                print(file.read(), end="")
+    if flags.do_predict:
+        logits = _logits(flags, model, features(test, "predict"), flags.predict_batch_size)
+        if chief:
+            path = os.path.join(flags.output_dir, "test_results.tsv")
+            write_test_results(path, logits, processor.kind)
+            print(f"{len(logits):,} predictions: {path}")
+    return 0
+
+
+def _processor(flags):
+    from tf_bert.data.own_files import ENDINGS, FileFormat, OwnFilesProcessor
+    from tf_bert.data.processors import SPLITS, find_processor
+
+    name = flags.task_name.lower()
+    if name not in ENDINGS:
+        if flags.data_dir is None:
+            raise UsageError(f"--task_name={flags.task_name} needs --data_dir")
+        return find_processor(flags.task_name, flags.skip_bad_rows)
+    files = {split: flags[f"{split}_file"].value for split in SPLITS if flags[f"{split}_file"].value}
+    noted = _noted_labels(flags.output_dir, flags.init_checkpoint)
+    given = [label.strip() for label in flags.labels.split(",")] if flags.labels else None
+    return OwnFilesProcessor(
+        FileFormat(
+            format=name,
+            text=flags.text_column,
+            text_pair=flags.text_pair_column,
+            label=flags.label_column,
+            kind=flags.kind,
+            header=flags.header,
+            delimiter=flags.delimiter and flags.delimiter.replace("\\t", "\t"),
+            label_separator=flags.label_separator,
+            labels=given or (noted["labels"] if noted and not flags.do_train else ()),
+            files=files,
+        )
+    )
+
+
+def _labels(flags, processor) -> list[str]:
+    """The labels, which must be those that the model was trained with."""
+    labels = processor.get_labels()
+    if not labels and processor.kind != "regression":
+        raise ValueError(
+            f"the labels are not known: {LABELS_FILE} is neither in {flags.output_dir} nor beside init_checkpoint; "
+            "give --labels in the order of training"
+        )
+    noted = _noted_labels(flags.output_dir, None if flags.do_train else flags.init_checkpoint)
+    if noted and (noted["labels"], noted["kind"]) != (labels, processor.kind):
+        raise ValueError(
+            f"the model in {noted['where']} was trained with kind {noted['kind']} and the labels "
+            f"{', '.join(noted['labels'])}; now they are {processor.kind}: {', '.join(labels)}. Give --labels as they "
+            "were, or another output_dir for a new model"
+        )
+    return labels
+
+
+def _noted_labels(output_dir: str, init_checkpoint: str | None) -> dict | None:
+    """What `_note_labels` wrote in a run's folder, or else beside the checkpoint."""
+    for folder in (output_dir, init_checkpoint and os.path.dirname(init_checkpoint)):
+        path = folder and os.path.join(folder, LABELS_FILE)
+        if path and os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return json.load(file) | {"where": folder}
+    return None
+
+
+def _note_labels(output_dir: str, kind: str, labels: Sequence[str]) -> None:
+    from tf_bert.files import atomic_writer
+
+    with atomic_writer(os.path.join(output_dir, LABELS_FILE), "w") as file:
+        json.dump({"kind": kind, "labels": list(labels)}, file, indent=1)
+
+
+def _features(flags, examples, labels, tokenizer, name: str, kind: str, write: bool):
+    """The columns of all examples; also written to ``NAME.tf_record`` as the original does."""
+    import numpy as np
+
+    from tf_bert.data.classification import convert_examples_to_features, write_features
+    from tf_bert.progress import say
+    from tf_bert.training.prediction import stack
+
+    if not examples:
+        raise ValueError(f"there are no examples for {name}")
+    features = convert_examples_to_features(examples, labels, flags.max_seq_length, tokenizer, kind)
+    if write:
+        write_features(features, os.path.join(flags.output_dir, f"{name}.tf_record"))
+    say(f"{name}: {len(features):,} examples, the first: {tokenizer.decode(features[0].input_ids, False)[:200]}")
+    dtype = np.float32 if kind == "regression" else np.int32
+    return stack(features) | {"label_ids": np.array([feature.label_id for feature in features], dtype)}
+
+
+def _logits(flags, model, columns, batch_size: int):
+    """The scores of all examples in order, [N, labels]."""
+    import numpy as np
+
+    from tf_bert.progress import Progress
+    from tf_bert.training.prediction import SEQUENCES, predict_by_length
+
+    inputs = {name: columns[name] for name in SEQUENCES}
+    logits = np.zeros((len(inputs["input_ids"]), model.num_labels), np.float32)
+    with Progress("predicting", len(logits), "examples") as progress:
+        for rows, outputs in predict_by_length(model, inputs, batch_size, ["logits"], needs_fixed_length(flags)):
+            logits[rows] = outputs["logits"]
+            progress.update(len(rows))
+    return logits
+
+
+def evaluation_figures(logits, labels, batch_size: int, processor) -> dict[str, float]:
+    """The original's ``eval_accuracy``, ``eval_loss`` and ``loss`` (the mean over batches), and the task's own figures.
+
+    Args:
+        logits: [N, labels].
+        labels: [N], or [N, labels] where an example may have several.
+        batch_size: of the batches over which ``loss`` is a mean.
+        processor: the task.
+    """
+    import numpy as np
+
+    from tf_bert.training.glue_metrics import METRICS
+
+    rows = np.arange(len(logits))
+    if processor.kind == "single":
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[rows, labels]
+        predictions = logits.argmax(axis=1)
+        figures = {"eval_accuracy": np.mean(predictions == labels, dtype=np.float64)}
+    elif processor.kind == "multi":
+        losses = (np.logaddexp(0, logits) - logits * labels).mean(axis=1)
+        predictions = (logits > 0).astype(int)
+        figures = {"eval_accuracy": np.mean(np.all(predictions == labels, axis=1))}
+    else:
+        losses, predictions, figures = (logits[:, 0] - labels) ** 2, logits[:, 0], {}
+    batches = [losses[first : first + batch_size].mean() for first in range(0, len(losses), batch_size)]
+    figures |= {"eval_loss": np.mean(losses), "loss": np.mean(batches)}
+    figures |= {f"eval_{name}": METRICS[name](labels, predictions) for name in processor.metrics}
+    return {name: np.float32(value) for name, value in figures.items()}
+
+
+def write_test_results(path: str, logits, kind: str) -> None:
+    """Writes a line for each example: the probabilities of the labels, or the number, separated by tabs."""
+    import numpy as np
+
+    from tf_bert.files import atomic_writer
+
+    if kind == "single":
+        exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+        values = exponentials / exponentials.sum(axis=1, keepdims=True)
+    else:
+        values = 1.0 / (1.0 + np.exp(-logits)) if kind == "multi" else logits
+    with atomic_writer(path, "w") as file:
+        for row in values:
+            file.write("\t".join(str(value) for value in row) + "\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    return FLAGS.run(run, argv)

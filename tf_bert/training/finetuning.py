@@ -1,0 +1,154 @@
+"""Training of a task's model on data that fits in memory: what ``run_classifier``, ``run_squad`` and others share."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_bert.files import make_folder
+from tf_bert.training.prediction import SEQUENCES
+from tf_bert.training.resume import clean_up
+from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, train
+from tf_bert.training.trainer import Trainer
+
+BATCHES_SORTED_TOGETHER = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningOptions(RunOptions):
+    """How to fine-tune.
+
+    Args:
+        group_by_length: see `shuffled_batches`, as for those that are not here; others see
+            `tf_bert.training.runs.RunOptions`.
+        fixed_length: leave all padding.
+    """
+
+    group_by_length: bool = False
+    fixed_length: bool = False
+
+
+def shuffled_batches(
+    columns: Mapping[str, np.ndarray],
+    batch_size: int,
+    seed: int = 12345,
+    skip: int = 0,
+    group_by_length: bool = False,
+    fixed_length: bool = False,
+) -> tf.data.Dataset:
+    """Endless batches of all examples in a new order in each pass; batches run on from one pass into the next.
+
+    Args:
+        columns: all examples; [N, S] what is a sequence (``input_ids``, ``input_mask``, ``segment_ids``, and whatever
+            else has S columns), any other shape what is not.
+        batch_size: examples in a batch.
+        seed: of the order.
+        skip: where to begin: this many examples were had already.
+        group_by_length: whether a batch gets examples of about one length. It costs less padding; which examples come
+            together is then less random.
+        fixed_length: leave all padding, instead of cutting each batch to its longest example: XLA and TPUs compile anew
+            for every length.
+
+    Returns:
+        Dicts of [B, ...] tensors.
+    """
+    mask = columns["input_mask"]
+    lengths, full = mask.sum(axis=1), mask.shape[1]
+    sequences = [name for name, values in columns.items() if name in SEQUENCES or values.shape[1:] == mask.shape[1:]]
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        waiting = np.zeros(0, int)
+        for rows in _passes(lengths, batch_size, seed, skip, group_by_length):
+            waiting = np.concatenate([waiting, rows])
+            for first in range(0, len(waiting) - batch_size + 1, batch_size):
+                taken = waiting[first : first + batch_size]
+                width = full if fixed_length else lengths[taken].max()
+                yield {name: v[taken, :width] if name in sequences else v[taken] for name, v in columns.items()}
+            waiting = waiting[len(waiting) // batch_size * batch_size :]
+
+    signature = {
+        name: tf.TensorSpec(
+            [batch_size, full if fixed_length else None] if name in sequences else [batch_size, *values.shape[1:]],
+            values.dtype,
+        )
+        for name, values in columns.items()
+    }
+    return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
+
+
+def _passes(lengths: np.ndarray, batch_size: int, seed: int, skip: int, group_by_length: bool) -> Iterator[np.ndarray]:
+    """The numbers of all examples in the order of each pass, for ever, without the first ``skip``."""
+    number, skip = divmod(skip, len(lengths))
+    while True:
+        random = np.random.default_rng((seed, number))
+        rows = random.permutation(len(lengths))
+        if group_by_length:
+            begun = -number * len(lengths) % batch_size  # these go into a batch that the pass before has begun
+            rest, together = rows[begun:], BATCHES_SORTED_TOGETHER * batch_size
+            groups = []
+            for first in range(0, len(rest), together):
+                chunk = rest[first : first + together]
+                chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+                whole = len(chunk) // batch_size * batch_size
+                groups += [*random.permutation(chunk[:whole].reshape(-1, batch_size)), chunk[whole:]]
+            rows = np.concatenate([rows[:begun], *groups])
+        yield rows[skip:]
+        number, skip = number + 1, 0
+
+
+def finetune(
+    make_model: Callable[[], Trainer],
+    columns: Mapping[str, np.ndarray],
+    output_dir: str | os.PathLike,
+    options: FineTuningOptions,
+    *,
+    init_checkpoint: str | os.PathLike | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+) -> Trainer:
+    """Trains a model, or goes on with a run that was stopped; see `tf_bert.training.pretraining.pretrain`.
+
+    Args:
+        make_model: makes the model; called under the strategy.
+        columns: the examples, see `shuffled_batches`.
+        output_dir: gets ``model.ckpt-N``, ``training.jsonl`` and TensorBoard's files; made if need be.
+        options: how to train.
+        init_checkpoint: weights to begin with, where ``output_dir`` has no checkpoint.
+        strategy: where to train; the default strategy is one device.
+
+    Raises:
+        ValueError: the checkpoint does not fit, or the run is beyond ``num_train_steps`` already.
+        NonFiniteLossError: the loss or a weight is not finite.
+        Stopped: SIGTERM came, and the run is saved.
+    """
+    output_dir, strategy = os.fspath(output_dir), strategy or tf.distribute.get_strategy()
+    model = compiled(make_model, options, strategy)
+    if is_chief(strategy):
+        make_folder(output_dir)
+        clean_up(output_dir)
+    data = {
+        "seed": options.seed,
+        "examples": len(columns["input_ids"]),
+        "batch_size": options.train_batch_size,
+        "group_by_length": options.group_by_length,
+    }
+    state = begin(model, output_dir, options, data, init_checkpoint)
+    say_start(model, options, state, columns["input_ids"].shape[1])
+    while state.step < options.num_train_steps:
+
+        def make_batches(size: int, had: int = state.records) -> tf.data.Dataset:
+            return shuffled_batches(columns, size, options.seed, had, options.group_by_length, options.fixed_length)
+
+        state = train(model, make_batches, output_dir, options, state)
+    return model
+
+
+def compiled(make_model: Callable[[], Trainer], options: RunOptions, strategy: tf.distribute.Strategy) -> Trainer:
+    """A model with its optimizer, its fresh weights drawn by the seed."""
+    keras.utils.set_random_seed(options.seed)
+    with strategy.scope():
+        model = make_model()
+        compile_for(model, options)
+    return model

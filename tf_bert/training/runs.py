@@ -1,0 +1,223 @@
+"""What every training run does, whatever the model: options, start and resume, one call of ``fit``."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from tf_bert.checkpoints import google, loading, names
+from tf_bert.files import atomic_writer
+from tf_bert.progress import say
+from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
+from tf_bert.training.distribution import distribute
+from tf_bert.training.optimization import create_optimizer
+from tf_bert.training.resume import RunState, find_checkpoints, restore_run
+from tf_bert.training.trainer import NonFiniteLossError, Trainer
+
+TASK_HEAD = ("output_weights", "output_bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """How to train.
+
+    Args:
+        num_train_steps: updates in all; a resumed run makes those that are left.
+        train_batch_size: examples in a batch over all replicas and micro-batches.
+        learning_rate: the peak.
+        num_warmup_steps: updates of the linear warm-up.
+        save_checkpoints_steps: updates between two checkpoints.
+        keep_checkpoints: how many checkpoints stay.
+        log_steps: updates between two lines of the log.
+        iterations_per_loop: updates in one call of the compiled function.
+        gradient_accumulation_steps: micro-batches in a batch.
+        seed: of weights, dropout and the order of the data.
+        jit_compile: compile the step with XLA.
+        evaluate_every: updates between two evaluations while training; 0 for none.
+    """
+
+    num_train_steps: int = 1
+    train_batch_size: int = 32
+    learning_rate: float = 5e-5
+    num_warmup_steps: int = 0
+    save_checkpoints_steps: int = 1000
+    keep_checkpoints: int = 5
+    log_steps: int = 100
+    iterations_per_loop: int = 1
+    gradient_accumulation_steps: int = 1
+    seed: int = 12345
+    jit_compile: bool = False
+    evaluate_every: int = 0
+
+
+class Stopped(Exception):
+    """SIGTERM came; the run is saved and goes on when it is started again."""
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the files of a run: the only one, or the first of several workers."""
+    resolver = strategy.cluster_resolver
+    return not (isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver) and resolver.task_id)
+
+
+def compile_for(model: Trainer, options: RunOptions) -> None:
+    """Gives a model BERT's optimizer, with its slots. Call it under the strategy's scope."""
+    model.compile(
+        create_optimizer(options.learning_rate, options.num_train_steps, options.num_warmup_steps),
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
+        steps_per_execution=min(options.iterations_per_loop, options.save_checkpoints_steps, options.log_steps),
+        jit_compile=options.jit_compile,
+    )
+    model.optimizer.build(model.trainable_variables)
+
+
+def begin(
+    model: Trainer,
+    output_dir: str,
+    options: RunOptions,
+    data: Mapping,
+    init_checkpoint: str | os.PathLike | None,
+) -> RunState:
+    """Restores a run, or begins one; says which.
+
+    Args:
+        model: from `compile_for`.
+        output_dir: the folder of the run.
+        options: how to train.
+        data: what the order of the data depends on.
+        init_checkpoint: weights of a new run.
+
+    Raises:
+        ValueError: the run is beyond ``num_train_steps`` already.
+    """
+    total = options.num_train_steps
+    state = restore_run(model, output_dir)
+    if state is None:
+        if init_checkpoint:
+            report = _load_initial_weights(model, init_checkpoint)
+            say(f"weights from {init_checkpoint}: {report}; steps and moments begin at 0")
+        return RunState(0, 0, data)
+    if state.step > total:
+        raise ValueError(
+            f"{output_dir} has a checkpoint of step {state.step}, which is beyond num_train_steps {total}: nothing "
+            f"would be trained. Ask for more than {state.step} steps in all, or use another output_dir (with "
+            f"init_checkpoint {state.prefix} to begin a new run with these weights)"
+        )
+    if state.step == total:
+        say(f"ALREADY TRAINED: {state.prefix} is at step {total:,} of {total:,}; nothing is trained")
+    else:
+        say(f"RESUMING from {state.prefix}: step {state.step:,} of {total:,}")
+    if init_checkpoint:
+        say(f"init_checkpoint {init_checkpoint} is not used: the run in {output_dir} goes on")
+    if state.records is None:
+        say("no place in the data is noted beside the checkpoint: it is taken to have had one batch a step")
+        return dataclasses.replace(state, records=state.step * options.train_batch_size, data=data)
+    if state.data != data:
+        changed = [key for key in data if state.data.get(key) != data[key]]
+        say(f"WARNING: the data are not those of before ({', '.join(changed)} changed): they are read from their start")
+        return dataclasses.replace(state, records=0, data=data)
+    return state
+
+
+def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) -> loading.LoadReport:
+    """Loads weights to begin with; the head of another task, with other labels, starts fresh."""
+    reader = google.GoogleReader(init_checkpoint)
+    for name, variable in names.model_variables(model).items():
+        if name in TASK_HEAD and reader.shapes.get(name, variable.shape) != tuple(variable.shape):
+            found = reader.shapes.pop(name)
+            say(f"{name} is {found} in {init_checkpoint} and {tuple(variable.shape)} here: it starts fresh")
+    return loading.load_weights(model, reader)
+
+
+def say_start(model: Trainer, options: RunOptions, state: RunState, max_seq_length: int) -> None:
+    """Says where, on what and how far a run goes."""
+    strategy = model.distribute_strategy
+    say(
+        f"{type(strategy).__name__}, {strategy.num_replicas_in_sync} replicas, global batch "
+        f"{options.train_batch_size} x {max_seq_length} tokens in {options.gradient_accumulation_steps} "
+        f"micro-batches, {model.count_params():,} parameters, {model.dtype_policy.name}, steps {state.step:,} to "
+        f"{options.num_train_steps:,}, seed {options.seed}"
+    )
+
+
+def train(
+    model: Trainer,
+    make_batches: Callable[[int], tf.data.Dataset],
+    output_dir: str,
+    options: RunOptions,
+    state: RunState,
+    evaluate: Callable[[], Mapping[str, float]] | None = None,
+) -> RunState:
+    """Trains with one call of ``fit``, from ``state``; returns where the run stands then.
+
+    Args:
+        model: from `compile_for`.
+        make_batches: makes endless batches of the size that it is called with, from the state on.
+        output_dir: gets checkpoints and logs.
+        options: how to train.
+        state: from `begin`.
+        evaluate: what ``options.evaluate_every`` calls.
+
+    Raises:
+        NonFiniteLossError: names the last good checkpoint.
+        Stopped: SIGTERM came, and the run is saved.
+    """
+    total, size = options.num_train_steps, options.train_batch_size
+    strategy = model.distribute_strategy
+    writes = is_chief(strategy)
+    counter = TokenCounter()
+    save = SaveCheckpoints(output_dir, size, options.save_checkpoints_steps, options.keep_checkpoints, state, writes)
+    report = ReportTraining(
+        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes
+    )
+    try:
+        with StopOnSignal() as stop:
+            model.fit(
+                distribute(strategy, lambda part: counter.watch(make_batches(part)), size),
+                steps_per_epoch=total - state.step,
+                callbacks=[report, save, stop],
+                shuffle=False,
+                verbose=0,
+            )
+    except NonFiniteLossError as error:
+        raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
+    finally:
+        report.close()
+    if stop.received is not None:
+        raise Stopped(f"SIGTERM came: saved {save.saved}; the same command goes on from step {save.state.step:,}")
+    return save.state
+
+
+def load_for_evaluation(
+    model: Trainer, output_dir: str | os.PathLike, init_checkpoint: str | os.PathLike | None = None
+) -> int:
+    """Gives a model the weights of the newest checkpoint of a run, else those of ``init_checkpoint``.
+
+    Returns:
+        The step of the checkpoint, 0 for ``init_checkpoint``.
+
+    Raises:
+        ValueError: there is neither, or a head is missing.
+    """
+    if find_checkpoints(os.fspath(output_dir)):
+        state = restore_run(model, output_dir)
+        say(f"evaluating {state.prefix}, step {state.step:,}")
+        return state.step
+    if not init_checkpoint:
+        raise ValueError(f"nothing to evaluate: no checkpoint in {os.fspath(output_dir)} and no init_checkpoint")
+    report = google.load_checkpoint(model, init_checkpoint)
+    if report.missing:
+        raise ValueError(
+            f"{init_checkpoint} has no value for {', '.join(report.missing)}: what the model says would be "
+            "random; train first, or give the checkpoint of a model that was trained for this"
+        )
+    say(f"evaluating {init_checkpoint} (no checkpoint in {os.fspath(output_dir)}): {report}")
+    return 0
+
+
+def write_eval_results(path: str | os.PathLike, figures: Mapping[str, float], global_step: int) -> None:
+    """Writes ``eval_results.txt`` as the original: one ``key = value`` a line, keys sorted."""
+    with atomic_writer(path, "w") as file:
+        for key, value in sorted({**figures, "global_step": global_step}.items()):
+            file.write(f"{key} = {value!s}\n")
