@@ -229,6 +229,17 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(steps_per_ex
     assert np.isfinite(weights(model)).all()
 
 
+def test_evaluate_does_not_hide_a_loss_that_is_not_finite():
+    """As of an id outside its table, which compiled code turns into NaN."""
+    data = toy_data(3 * 8)
+    data["boost"][8] = np.nan
+    model = Toy()
+    model.compile(AdamWeightDecay(0.01))
+    evaluated = model.evaluate(batches(data, 8), verbose=0, return_dict=True)
+    assert np.isnan(evaluated["loss"])
+    assert np.isfinite(model.evaluate(batches(toy_data(8), 8), verbose=0, return_dict=True)["loss"])
+
+
 @pytest.fixture
 def float16():
     keras.config.set_dtype_policy("mixed_float16")

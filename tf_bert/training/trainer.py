@@ -202,7 +202,9 @@ class Trainer(keras.Model):
         gradients = [gradient for gradient in gradients if gradient is not None]
         gradients, sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums))
 
-        logs = self._update_trackers(sums, weights, examples)
+        # The sums of a step that float16 overflow makes the optimizer skip must not spoil the epoch's.
+        finite = tf.reduce_all(tf.math.is_finite(sums))
+        logs = self._update_trackers(tf.where(finite, sums, 0.0), weights, tf.where(finite, examples, 0.0))
         norm = global_norm(gradients) / tf.cast(loss_scale, gradients[0].dtype)
         with tf.control_dependencies([self._check_finite(sums, norm, step)]), gradients_are_summed(self.optimizer):
             self.optimizer.apply(gradients, variables)
@@ -336,9 +338,6 @@ class Trainer(keras.Model):
         """Adds global sums to the metrics and returns their values so far."""
         names = [*self.loss_names, *self.metric_names]
         trackers = self._trackers.metrics
-        # The sums of a step that float16 overflow makes the optimizer skip must not spoil the epoch's.
-        finite = tf.reduce_all(tf.math.is_finite(sums))
-        sums, examples = tf.where(finite, sums, 0.0), tf.where(finite, examples, 0.0)
         if "loss" not in names:
             loss = tf.reduce_sum(tf.math.divide_no_nan(sums[: len(self.loss_names), 0], weights))
             trackers["loss"].update_state(loss * examples, examples)
