@@ -24,8 +24,8 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 	    python=$$candidate; break; fi; done; \
 	if [ -z "$$python" ]; then \
 	  echo "tf_bert needs Python 3.11, 3.12 or 3.13 and found none; install one, or say make PYTHON=/path/to/python" >&2; exit 1; fi; \
-	echo "Creating $(VENV) with $$($$python --version) (TensorFlow is 600 MB; the first time takes a minute or more)"; \
-	$$python -m venv --clear $(VENV) || { echo "python -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	echo "Setting up $(VENV) with $$($$python --version) (TensorFlow is 600 MB; the first time takes a minute or more)"; \
+	$$python -m venv $(VENV) || { echo "python -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
