@@ -189,7 +189,8 @@ def _features(flags, examples, labels, tokenizer, name: str, kind: str, write: b
     features = convert_examples_to_features(examples, labels, flags.max_seq_length, tokenizer, kind)
     if write:
         write_features(features, os.path.join(flags.output_dir, f"{name}.tf_record"))
-    say(f"{name}: {len(features):,} examples, the first: {tokenizer.decode(features[0].input_ids, False)[:200]}")
+    first = tokenizer.decode(features[0].input_ids[: sum(features[0].input_mask)], skip_special_tokens=False)
+    say(f"{name}: {len(features):,} examples, the first: {first}")
     dtype = np.float32 if kind == "regression" else np.int32
     return stack(features) | {"label_ids": np.array([feature.label_id for feature in features], dtype)}
 

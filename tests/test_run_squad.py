@@ -1,0 +1,141 @@
+"""run_squad: the original's training steps, the files of a run, resume and prediction alone, mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_bert.checkpoints import google
+from tf_bert.commands import run_squad
+from tf_bert.configs import BertConfig
+from tf_bert.models.bert_tasks import BertQuestionAnswering
+from tf_bert.tokenization import save_vocab
+from tf_bert.training.finetuning import FineTuningOptions, compiled
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who where ? . is in the Anna Ben Carl Dora Rome Paris Oslo Bern and".split()
+PEOPLE, TOWNS = ["Anna", "Ben", "Carl", "Dora"], ["Rome", "Paris", "Oslo", "Bern"]
+CONFIG = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+
+
+def squad(path, count, seed, answers=True):
+    rng = np.random.default_rng(seed)
+    paragraphs = []
+    for i in range(count):
+        people, towns = rng.choice(PEOPLE, 2, replace=False), rng.choice(TOWNS, 2, replace=False)
+        context = f"{people[0]} is in {towns[0]}.  {people[1]} is in {towns[1]}."
+        k = int(rng.integers(2))
+        answer = {"text": towns[k], "answer_start": context.index(towns[k])}
+        question = {"id": f"q{i}", "question": f"where is {people[k]}?"}
+        paragraphs.append({"context": context, "qas": [question | ({"answers": [answer]} if answers else {})]})
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("task")
+    save_vocab(WORDS, folder / "vocab.txt")
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
+    squad(folder / "train.json", 60, 0)
+    squad(folder / "dev.json", 11, 1)
+    return folder
+
+
+def flags(task, output_dir, *more):
+    return [
+        f"--vocab_file={task}/vocab.txt",
+        f"--bert_config_file={task}/bert_config.json",
+        f"--train_file={task}/train.json",
+        f"--predict_file={task}/dev.json",
+        f"--output_dir={output_dir}",
+        "--do_lower_case=False",
+        "--max_seq_length=32",
+        "--doc_stride=8",
+        "--max_query_length=8",
+        "--train_batch_size=10",
+        "--learning_rate=2e-3",
+        "--num_train_epochs=4",
+        *more,
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(task, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    assert run_squad.main(flags(task, folder, "--do_train", "--do_predict")) == 0
+    return folder
+
+
+def test_files_of_a_run(task, trained):
+    predictions = json.loads((trained / "predictions.json").read_text())
+    nbest = json.loads((trained / "nbest_predictions.json").read_text())
+    assert list(predictions) == list(nbest) == [f"q{i}" for i in range(11)]
+    for key, answers in nbest.items():
+        assert list(answers[0]) == ["text", "probability", "start_logit", "end_logit"]
+        assert answers[0]["text"] == predictions[key] and len(answers) <= 20
+        assert sum(answer["probability"] for answer in answers) == pytest.approx(1)
+    assert not (trained / "null_odds.json").exists()
+    figures = dict(line.split(" = ") for line in (trained / "eval_results.txt").read_text().splitlines())
+    assert list(figures) == ["exact", "f1", "global_step", "total"]
+    assert figures["global_step"] == "24" and figures["total"] == "11"
+    shapes = tf.train.load_checkpoint(str(trained)).get_variable_to_shape_map()
+    assert "bert/pooler/dense/kernel" in shapes and "bert/pooler/dense/kernel/adam_m" not in shapes
+    assert "cls/squad/output_weights/adam_m" in shapes
+    assert (trained / "train.tf_record").exists() and (trained / "eval.tf_record").exists()
+
+
+def test_prediction_from_a_checkpoint_alone(task, trained, tmp_path):
+    more = ["--do_predict", f"--init_checkpoint={trained}/model.ckpt-24", "--predict_batch_size=3"]
+    assert run_squad.main(flags(task, tmp_path, *more)) == 0
+    first, second = (json.loads((folder / "nbest_predictions.json").read_text()) for folder in (trained, tmp_path))
+    for key, answers in first.items():
+        assert answers[0]["text"] == second[key][0]["text"]
+        assert answers[0]["start_logit"] == pytest.approx(second[key][0]["start_logit"], abs=1e-5)
+
+
+def test_the_first_training_step_is_the_originals(golden):
+    """Its loss, rate and dense norm; the original clipped by the norm of slices that were not merged."""
+    arrays = np.load(golden / "E_finetune/squad.npz")
+    values = json.loads((golden / "C_modeling/bert_config.json").read_text())
+    config = BertConfig.from_dict(values | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    options = FineTuningOptions(num_train_steps=10, learning_rate=1e-3, num_warmup_steps=2)
+
+    def make_model():
+        model = BertQuestionAnswering(config, add_pooler=True)
+        model.bert.pooler.trainable = False
+        google.load_checkpoint(model, golden / "C_modeling/ckpt_bumped/bert_model.ckpt")
+        model.span.output_weights.assign(arrays["head/cls/squad/output_weights"])
+        model.span.output_bias.assign(arrays["head/cls/squad/output_bias"])
+        return model
+
+    model = compiled(make_model, options, tf.distribute.get_strategy())
+    inputs = {name.removeprefix("input/"): tf.constant(arrays[name]) for name in arrays if name.startswith("input/")}
+    logs = model.train_on_batch(inputs, return_dict=True)
+    assert float(logs["loss"]) == pytest.approx(arrays["train/loss"][0], rel=1e-5)
+    assert float(logs["gradient_norm"]) == pytest.approx(arrays["train/dense_grad_norm"][0], rel=1e-5)
+    assert float(logs["learning_rate"]) == pytest.approx(arrays["train/lr"][0])
+
+
+def refused(capsys, arguments) -> str:
+    assert run_squad.main(arguments) in (1, 2)
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_mistakes(task, tmp_path, capsys):
+    assert "nothing else to do" in refused(capsys, flags(task, tmp_path))
+    assert "--do_train needs --train_file" in refused(capsys, flags(task, tmp_path, "--do_train", "--train_file="))
+    error = refused(capsys, flags(task, tmp_path, "--do_predict", "--max_query_length=29"))
+    assert "max_seq_length 32 must be greater than max_query_length 29 + 3" in error
+    assert "max_position_embeddings 40" in refused(capsys, flags(task, tmp_path, "--do_train", "--max_seq_length=41"))
+    assert "is of version 1" in refused(capsys, flags(task, tmp_path, "--do_train", "--version_2_with_negative"))
+    assert "nothing to evaluate" in refused(capsys, flags(task, tmp_path, "--do_predict"))
