@@ -20,12 +20,11 @@ FLAGS.string("input_file", None, "Files, globs or directories (read recursively)
 FLAGS.boolean(
     "builtin_corpus",
     False,
-    "Read Python's help() topics instead: English text that is on every machine.",
+    "Read what Python's help() shows instead: English text that is on every machine.",
 )
 FLAGS.string("output_file", None, "Where to write the sentences.", required=True)
 FLAGS.string("heldout_file", None, "Where to write the held-out documents. Without it none are held out.")
 FLAGS.float("heldout_fraction", 0.1, "Share of the documents to hold out, about.", minimum=0.0, maximum=1.0)
-# With 29 the built-in corpus holds out 8 or 9 documents, a tenth of its text, on Python 3.11, 3.12 and 3.13.
 FLAGS.integer("seed", 29, "Another seed holds out other documents; which ones depends on it and their text alone.")
 FLAGS.integer("min_sentences", 1, "Documents with fewer sentences are left out.", minimum=1)
 FLAGS.enum("format", "auto", ["auto", "text", "jsonl"], "Of the input; auto tells JSON lines by their first line.")

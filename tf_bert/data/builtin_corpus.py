@@ -1,11 +1,15 @@
-"""Text that is on every machine: the reference that Python's ``help()`` shows (``pydoc_data.topics``).
+"""Text that is on every machine: what Python's ``help()`` shows.
 
-Some 80 topics of English technical prose, 460 to 510 KB, as Sphinx prints them. Kept is what reads as prose, without
-headings, code, grammar, tables and marks.
+That is the language reference (``pydoc_data.topics``: some 80 topics of English technical prose, 460 to 510 KB, as
+Sphinx prints them) and the docstrings of the standard library. Kept is what reads as prose, without headings, code,
+grammar, tables and marks: some 1.4 MB.
 """
 
+import ast
 import re
+import sysconfig
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from tf_bert.data.sentences import split_sentences
 
@@ -16,6 +20,8 @@ _ENDS_AS_PROSE = re.compile(r"""[.!?:;][)”"\]]*(?: \[\d+\])*$""")
 _CODE = re.compile(r">>>|::=|^\s*(?:def|class|for|while|if|elif|else|try|with|match|case|@)\b.*:$", re.MULTILINE)
 _WORD = re.compile(r"""[("'“‘]*[A-Za-z][a-z]*(?:[-’'/][a-z]+)*[)"'”’]*[.,;:!?]*[)"”’]*""")
 _LEAST_WORDS, _LEAST_SHARE_OF_WORDS = 4, 0.6
+_LEAST_CHARACTERS = 1000  # of a module's prose, to be a document
+_NOT_OF_THE_LIBRARY = {"test", "tests", "site-packages", "dist-packages", "pydoc_data", "__phello__"}
 
 
 def builtin_corpus(topics: Mapping[str, str] | None = None) -> Iterator[str]:
@@ -25,7 +31,7 @@ def builtin_corpus(topics: Mapping[str, str] | None = None) -> Iterator[str]:
     a section of "compound"), so that a held-out document has not been read in training under another name.
 
     Args:
-        topics: name -> text; those of the running Python by default.
+        topics: name -> text; by default the topics of the running Python and the docstrings of each of its modules.
 
     Example:
         >>> topics = {"zero": "Title\\n*****\\n\\nA number is *zero* or\\nit is not.  See below.\\n\\n   x = 0\\n"}
@@ -34,6 +40,8 @@ def builtin_corpus(topics: Mapping[str, str] | None = None) -> Iterator[str]:
     """
     if topics is None:
         from pydoc_data.topics import topics
+
+        topics = topics | library_docstrings()
     prose = {name: prose_paragraphs(text) for name, text in topics.items()}
     seen: set[str] = set()
     for name in sorted(prose, key=lambda name: (-sum(map(len, prose[name])), name)):
@@ -45,6 +53,30 @@ def builtin_corpus(topics: Mapping[str, str] | None = None) -> Iterator[str]:
             yield from split_sentences(paragraph)
         if prose[name]:
             yield ""
+
+
+def library_docstrings() -> dict[str, str]:
+    """The docstrings of each module of the standard library, by its path: those with prose enough for a document."""
+    library = Path(sysconfig.get_path("stdlib"))
+    docstrings = {}
+    for path in sorted(library.rglob("*.py")):
+        name = path.relative_to(library)
+        if _NOT_OF_THE_LIBRARY.isdisjoint(name.parts):
+            text = "\n\n".join(_docstrings(path))
+            if sum(map(len, prose_paragraphs(text))) >= _LEAST_CHARACTERS:
+                docstrings[name.as_posix()] = text
+    return docstrings
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """Those of a module, its classes and functions, read without importing it."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # templates and samples of tools, such as lib2to3's
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
 
 
 def prose_paragraphs(text: str) -> list[str]:
