@@ -37,8 +37,8 @@ FLAGS.integer("train_batch_size", 64, "Records in a batch.", minimum=1)
 
 MAX_SEQ_LENGTH, MAX_PREDICTIONS_PER_SEQ = 32, 5
 # Small enough to learn something in ten minutes: short sequences, since each position has to learn by itself which of
-# the others are its neighbours, and no dropout. The published initializer_range of 0.02 suits a width of 768: kernels of a
-# narrow model need larger values, or attention stays even for thousands of steps.
+# the others are its neighbours, and no dropout. The published initializer_range of 0.02 suits a width of 768: kernels
+# of a narrow model need larger values, or attention stays even for thousands of steps.
 MODEL = {
     "hidden_size": 128,
     "num_hidden_layers": 2,
