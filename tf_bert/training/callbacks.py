@@ -213,7 +213,9 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Saves when a round number of steps is reached or passed."""
-        self._records = self._before + (batch + 1) * self.batch_size
+        # With several steps an execution, Keras counts as if the last one of an epoch were full too.
+        batches = min(batch + 1, self.params["steps"] or batch + 1)
+        self._records = self._before + batches * self.batch_size
         step = int(np.asarray(self.model.optimizer.iterations))
         due = step // self.every > self.state.step // self.every
         self._current = dataclasses.replace(self.start, step=step, records=self._records)
