@@ -23,7 +23,7 @@ FLOORS = [
     {"configs", "files", "progress", "version", "tokenization"},
     {"backend"},
     {"layers"},
-    {"models", "training.trainer", "training.optimization"},
+    {"models", "training.trainer", "training.execution", "training.optimization"},
     {"training", "data", "checkpoints", "decoding"},
     {"commands"},
 ]

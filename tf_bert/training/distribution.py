@@ -109,7 +109,8 @@ def distribute(
     """Batches for ``fit``, ``evaluate`` and ``predict``, the same global ones however many workers there are.
 
     Each worker reads the whole stream and takes its part of every global batch, so its order must not depend on the
-    worker (seed the shuffling). On one machine Keras itself cuts a batch into the replicas' parts.
+    worker (seed the shuffling). On one machine Keras itself cuts a batch into the replicas' parts. For a TPU the last
+    batch is filled up (`pad_last_batch`).
 
     Args:
         strategy: of `get_strategy`.
@@ -119,6 +120,8 @@ def distribute(
     Raises:
         ValueError: the batch cannot be divided among the workers.
     """
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return pad_last_batch(make_batches(batch_size), batch_size)
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return make_batches(batch_size)
     replicas = strategy.num_replicas_in_sync
@@ -133,6 +136,37 @@ def distribute(
         return part.filter(lambda *_: True)
 
     return strategy.distribute_datasets_from_function(make_part)
+
+
+def pad_last_batch(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
+    """Fills the last batch up with copies of its first example that have ``sample_weight`` 0.
+
+    All shapes are static then, as a TPU and XLA want them, and no figure changes.
+
+    Args:
+        batches: dicts of [B, ...], where B is ``batch_size`` or, at the end, less.
+        batch_size: B of every batch that comes out.
+
+    Example:
+        >>> batches = tf.data.Dataset.from_tensor_slices({"x": [1, 2, 3]}).batch(2)
+        >>> [batch["sample_weight"].numpy().tolist() for batch in pad_last_batch(batches, 2)]
+        [[1.0, 1.0], [1.0, 0.0]]
+    """
+
+    def pad(batch: dict) -> dict:
+        size = tf.shape(tf.nest.flatten(batch)[0])[0]
+        padding = batch_size - size
+
+        def fill(value):
+            value = tf.concat([value, tf.repeat(value[:1], padding, axis=0)], axis=0)
+            return tf.ensure_shape(value, [batch_size, *value.shape[1:]])
+
+        weight = batch.get("sample_weight", tf.ones([size]))
+        weight = tf.concat([weight, tf.zeros([padding], weight.dtype)], axis=0)
+        padded = {name: fill(value) for name, value in batch.items() if name != "sample_weight"}
+        return {**padded, "sample_weight": tf.ensure_shape(weight, [batch_size])}
+
+    return batches.map(pad, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _devices(num_gpus: int | None) -> list[str]:

@@ -7,18 +7,14 @@ divides per replica, clips per replica, and cannot run several steps per executi
 """
 
 import functools
-import re
 
 import keras
 import tensorflow as tf
 
+from tf_bert.training.execution import NOT_FINITE, NonFiniteLossError, StepFunction
 from tf_bert.training.optimization import global_norm, gradients_are_summed
 
-_NOT_FINITE = "the loss or its gradient is not finite at step"
-
-
-class NonFiniteLossError(ValueError):
-    """The loss of a training step, or its gradient, is NaN or infinite. The step was not applied."""
+__all__ = ["NonFiniteLossError", "Trainer", "WeightedMean"]
 
 
 class WeightedMean(keras.metrics.Metric):
@@ -264,7 +260,8 @@ class Trainer(keras.Model):
         """What each loss is divided by: its weights summed over the global batch, [losses]; and the batch's size."""
         weights = self.loss_weights(inputs)
         sums = [tf.reduce_sum(self._weighted(inputs, weights[name])) for name in self.loss_names]
-        examples = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], sums[0].dtype)
+        some = tf.nest.flatten(inputs)[0]
+        examples = tf.math.count_nonzero(inputs.get("sample_weight", tf.ones(tf.shape(some)[0])), dtype=sums[0].dtype)
         sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([*sums, examples]))
         epsilon = tf.constant([self.weight_epsilon.get(name, 0.0) for name in self.loss_names], sums.dtype)
         return sums[:-1] + epsilon, sums[-1]
@@ -349,10 +346,10 @@ class Trainer(keras.Model):
         finite = tf.reduce_all(tf.math.is_finite(sums)) & tf.math.is_finite(norm)
         if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             finite |= self.optimizer.dynamic_scale.value >= 1.0  # an overflow: the optimizer skips the step
-        return tf.debugging.Assert(finite, [_NOT_FINITE, step])
+        return tf.debugging.Assert(finite, [NOT_FINITE, step])
 
-    def _make_function(self, step_function) -> "_StepFunction":
-        return _StepFunction(self, step_function)
+    def _make_function(self, step_function) -> StepFunction:
+        return StepFunction(self, step_function)
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes what ``fit`` calls for each execution."""
@@ -389,64 +386,3 @@ def _split(inputs: dict, parts: int) -> dict:
         return tf.reshape(value, tf.concat([[parts, micro_size], tf.shape(value)[1:]], axis=0))
 
     return {name: split(name, value) for name, value in inputs.items()}
-
-
-class _StepFunction:
-    """Runs a step of ``model`` on all replicas, for ``steps_per_execution`` batches of an iterator at a time."""
-
-    def __init__(self, model: Trainer, step):
-        self.model = model
-        strategy = model.distribute_strategy
-        step = tf.autograph.experimental.do_not_convert(step)
-
-        def run(data):
-            logs = strategy.run(step, args=(data,))
-            return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], logs)
-
-        def run_next(iterator):
-            return run(next(iterator))
-
-        def run_several(iterator, count):
-            for _ in tf.range(count - 1):
-                run(next(iterator))
-            return run(next(iterator))
-
-        # Iterators are taken inside the graph: their batches have one type there, whatever the size of the last one.
-        # Workers must trace alike, and eagerly taken batches of different sizes would not.
-        graph = (lambda function: function) if model.run_eagerly else tf.function
-        self.run, self.run_next, self.run_several = graph(run), graph(run_next), graph(run_several)
-        self.start(None)
-
-    def start(self, epoch_steps: int | None) -> None:
-        """Begins a ``fit`` or ``evaluate`` with epochs of ``epoch_steps``, where that is known."""
-        self.epoch_steps, self.done = epoch_steps, 0
-
-    def __call__(self, iterator) -> dict:
-        """Takes batches from the iterator and returns the last step's logs."""
-        try:
-            return self._execute(iterator)
-        except tf.errors.InvalidArgumentError as error:
-            found = re.search(rf"{_NOT_FINITE}\W*(\d+)", error.message)
-            if not found:
-                raise
-            raise NonFiniteLossError(
-                f"{_NOT_FINITE} {found[1]}; the step was not applied. Look at the data of this step, lower the "
-                "learning rate or lengthen the warm-up"
-            ) from None
-
-    def _execute(self, iterator) -> dict:
-        if not isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
-            return self.run(next(iterator))  # train_on_batch and test_on_batch
-        count = self.model.steps_per_execution
-        if self.epoch_steps:
-            count = min(count, self.epoch_steps - self.done % self.epoch_steps)
-            self.done += count
-            return self.run_next(iterator) if count == 1 else self.run_several(iterator, tf.constant(count))
-        # The end of a data set of unknown length cannot be looked for inside the graph (a cond around a collective).
-        logs = self.run_next(iterator)
-        for _ in range(count - 1):
-            try:
-                logs = self.run_next(iterator)
-            except tf.errors.OutOfRangeError:
-                break
-        return logs

@@ -1,0 +1,80 @@
+"""How `Trainer.fit` and `Trainer.evaluate` run their steps: on all replicas, several in one call."""
+
+import re
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+NOT_FINITE = "the loss or its gradient is not finite at step"
+
+
+class NonFiniteLossError(ValueError):
+    """The loss of a training step, or its gradient, is NaN or infinite. The step was not applied."""
+
+
+class StepFunction:
+    """Runs a step of ``model`` on all replicas, for ``steps_per_execution`` batches of an iterator at a time."""
+
+    def __init__(self, model: keras.Model, step: Callable):
+        self.model = model
+        strategy = model.distribute_strategy
+        step = tf.autograph.experimental.do_not_convert(step)
+
+        def run(data):
+            logs = strategy.run(step, args=(data,))
+            return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], logs)
+
+        def run_next(iterator):
+            return run(next(iterator))
+
+        def run_several(iterator, count):
+            for _ in tf.range(count - 1):
+                run(next(iterator))
+            return run(next(iterator))
+
+        # Iterators are taken inside the graph: their batches have one type there, whatever the size of the last one.
+        # Workers must trace alike, and eagerly taken batches of different sizes would not.
+        graph = (lambda function: function) if model.run_eagerly else tf.function
+        self.run, self.run_next, self.run_several = graph(run), graph(run_next), graph(run_several)
+        self.start(None)
+
+    def start(self, epoch_steps: int | None) -> None:
+        """Begins a ``fit`` or ``evaluate`` with epochs of ``epoch_steps``, where that is known."""
+        self.epoch_steps, self.done = epoch_steps, 0
+
+    def __call__(self, iterator) -> dict:
+        """Takes batches from the iterator and returns the last step's logs."""
+        try:
+            return self._execute(iterator)
+        except tf.errors.InvalidArgumentError as error:
+            found = re.search(rf"{NOT_FINITE}\W*(\d+)", error.message)
+            if not found:
+                raise
+            raise NonFiniteLossError(
+                f"{NOT_FINITE} {found[1]}; the step was not applied. Look at the data of this step, lower the "
+                "learning rate or lengthen the warm-up"
+            ) from None
+        except tf.errors.UnavailableError as error:
+            found = re.search(r"aborted by: (.+)", error.message)
+            raise ConnectionError(
+                f"another worker of this job is gone{f' ({found[1]})' if found else ''}; start all of them again, and "
+                "training goes on from the last checkpoint"
+            ) from None
+
+    def _execute(self, iterator) -> dict:
+        if not isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+            return self.run(next(iterator))  # train_on_batch and test_on_batch
+        count = self.model.steps_per_execution
+        if self.epoch_steps:
+            count = min(count, self.epoch_steps - self.done % self.epoch_steps)
+            self.done += count
+            return self.run_next(iterator) if count == 1 else self.run_several(iterator, tf.constant(count))
+        # The end of a data set of unknown length cannot be looked for inside the graph (a cond around a collective).
+        logs = self.run_next(iterator)
+        for _ in range(count - 1):
+            try:
+                logs = self.run_next(iterator)
+            except tf.errors.OutOfRangeError:
+                break
+        return logs
