@@ -1,5 +1,6 @@
 """Training instances: one sequence with its masks, and many of them, compact in a temporary file."""
 
+import contextlib
 import functools
 import operator
 import os
@@ -145,10 +146,7 @@ class InstanceStore(Sequence):
         self.counts = InstanceCounts()
         self._typecode = typecode_for(2 * self.vocab_size)
         self._folder = folder or tempfile.gettempdir()
-        try:
-            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=1 << 18)
-        except OSError as error:
-            raise self._named(error) from None
+        self._file = tempfile.TemporaryFile(dir=self._folder, buffering=1 << 18)
         self._ends = array("Q", [0])
         self._order = array("I")
 
@@ -174,7 +172,7 @@ class InstanceStore(Sequence):
         try:
             self._file.write(packed)
         except OSError as error:
-            raise self._named(error) from None
+            raise self._failed(error) from None
 
     def _added(self, size: int) -> None:
         self._order.append(len(self._ends) - 1)
@@ -209,7 +207,9 @@ class InstanceStore(Sequence):
             self._file.flush()
             return os.pread(self._file.fileno(), end - start, start)
         except OSError as error:
-            raise self._named(error) from None
+            raise self._failed(error) from None
 
-    def _named(self, error: OSError) -> OSError:
-        return OSError(error.errno, f"temporary file of instances: {error.strerror}", self._folder)
+    def _failed(self, error: OSError) -> OSError:
+        with contextlib.suppress(OSError):  # what cannot be written is given up now, not when the object goes
+            self._file.close()
+        return OSError(f"cannot write a temporary file in {self._folder}: {error.strerror}")
