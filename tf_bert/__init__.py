@@ -13,6 +13,8 @@ _EXPORTS = {
     "AdamWeightDecay": "tf_bert.training.optimization",
     "AdamWeightDecayOptimizer": "tf_bert.training.optimization",
     "Attention": "tf_bert.layers.alignment",
+    "AttentionClassifier": "tf_bert.models.attention_classifier",
+    "AttentionClassifierConfig": "tf_bert.configs",
     "AttentionPooling": "tf_bert.layers.alignment",
     "BasicTokenizer": "tf_bert.tokenization",
     "BeamSearch": "tf_bert.decoding.beam",

@@ -307,3 +307,28 @@ class Seq2SeqConfig(TranslationConfig):
                 f"Seq2SeqConfig: tie_output needs embedding_size {self.embedding_size} to equal hidden_size "
                 f"{self.hidden_size}"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionClassifierConfig(Config):
+    """Configuration of the attention-pooled and of the hierarchical text classifier (Yang et al. 2016).
+
+    Args:
+        vocab_size: number of words.
+        num_labels: number of labels C.
+        embedding_size: width of word embeddings.
+        hidden_size: width of each direction of the recurrent encoders.
+        cell: see `tf_bert.layers.cells.make_cell`.
+        hierarchical: whether a text is a list of sentences.
+        hidden_dropout_prob: dropout of embeddings and of the text's vector.
+        pad_id: the id that fills up sentences.
+    """
+
+    vocab_size: int
+    num_labels: int
+    embedding_size: int = 200
+    hidden_size: int = 50
+    cell: str = "gru"
+    hierarchical: bool = False
+    hidden_dropout_prob: float = 0.1
+    pad_id: int = 0
