@@ -305,8 +305,12 @@ def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match="question q1 has 0 answers.*--version_2_with_negative"):
         read(True, False, impossible)
     two = {"id": "q2", "answers": [{"text": "a", "answer_start": 0}, {"text": "b", "answer_start": 2}]}
-    with pytest.raises(ValueError, match="question q2 has 2 answers; for training exactly 1 is expected$"):
+    with pytest.raises(
+        ValueError, match="question q2 has 2 answers; for training exactly 1 is expected; --first_answer"
+    ):
         read(True, False, two)
+    (example,) = read_squad_examples(squad(tmp_path, two), True, first_answer=True)
+    assert (example.orig_answer_text, example.start_position) == ("a", 0)
     with pytest.raises(ValueError, match="question q2 does not say is_impossible.*leave out"):
         read(True, True, two)
     with pytest.raises(ValueError, match="two questions have the id 'q1'"):

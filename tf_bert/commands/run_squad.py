@@ -42,6 +42,7 @@ FLAGS.boolean("version_2_with_negative", False, "Whether questions may have no a
 FLAGS.float("null_score_diff_threshold", 0.0, "No answer is given where its score exceeds the best one's by more.")
 add_finetuning_flags(FLAGS)
 FLAGS.refuse("verbose_logging", "it told of answers that it could not align; --text_as_in_document aligns all")
+FLAGS.boolean("first_answer", False, "Train on the first answer where a question has several, as in development sets.")
 FLAGS.boolean("text_as_in_document", False, "Cut answers out of the document by character, blanks as they stand there.")
 FLAGS.string("no_answer_text", "empty", "Version 1: what a question gets for which no answer is possible.")
 
@@ -61,7 +62,7 @@ def run(flags) -> int:
     from tf_bert.data.squad import read_squad_examples
 
     version_2 = flags.version_2_with_negative
-    train = read_squad_examples(flags.train_file, True, version_2) if flags.do_train else None
+    train = read_squad_examples(flags.train_file, True, version_2, flags.first_answer) if flags.do_train else None
     questions = read_squad_examples(flags.predict_file, False, version_2) if flags.do_predict else None
 
     load_tensorflow()

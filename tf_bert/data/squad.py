@@ -104,7 +104,10 @@ def read_questions(input_file: str | os.PathLike) -> list[tuple[str, dict[str, A
 
 
 def read_squad_examples(
-    input_file: str | os.PathLike, is_training: bool, version_2_with_negative: bool = False
+    input_file: str | os.PathLike,
+    is_training: bool,
+    version_2_with_negative: bool = False,
+    first_answer: bool = False,
 ) -> list[SquadExample]:
     """Reads the questions of a SQuAD file.
 
@@ -113,6 +116,8 @@ def read_squad_examples(
         is_training: whether answers are read. A question whose annotated answer is not where it is said to be is left
             out; a warning says how many and which.
         version_2_with_negative: whether questions without an answer are expected.
+        first_answer: whether to train on the first of several answers, as development sets have them. The original
+            takes no such file.
 
     Raises:
         ValueError: the file is not one; an id comes twice; in training, a question has not exactly one answer, or the
@@ -128,6 +133,8 @@ def read_squad_examples(
             words_of = {context: split_words(context)}  # questions about one document follow one another
         doc_tokens, offsets, char_to_word = words_of[context]
         example = SquadExample(question["id"], question["question"], doc_tokens, context=context, word_offsets=offsets)
+        if first_answer:
+            question = question | {"answers": question.get("answers", [])[:1]}
         if not is_training or _add_answer(example, question, char_to_word, path, version_2_with_negative):
             examples.append(example)
         else:
@@ -166,7 +173,9 @@ def _add_answer(
         example.is_impossible = question["is_impossible"]
     answers = question.get("answers", [])
     if len(answers) != 1 and not example.is_impossible:
-        hint = "; it is of version 2: give --version_2_with_negative" if question.get("is_impossible") else ""
+        hint = "; --first_answer trains on the first of several" if answers else ""
+        if question.get("is_impossible"):
+            hint = "; it is of version 2: give --version_2_with_negative"
         raise ValueError(f"{where} has {len(answers)} answers; for training exactly 1 is expected{hint}")
     if example.is_impossible:
         example.start_position = example.end_position = -1
