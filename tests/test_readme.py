@@ -1,0 +1,84 @@
+"""The README's commands and code run. Its section on checkpoints is tested in test_formats.py."""
+
+import importlib
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tf_bert.data import builtin_corpus
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+# What takes minutes is cut short here; `make pretrain` itself is run by .ci/run.
+SHORTER = {
+    "--num_train_steps=4500": "--num_train_steps=2",
+    "--num_warmup_steps=225": "--num_warmup_steps=1",
+    "--dupe_factor=5": "--dupe_factor=1",
+}
+
+
+def section(title: str) -> str:
+    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return [part.split("```")[0] for part in text.split(f"```{language}\n")[1:]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("readme")
+
+
+def test_pretraining_step_by_step(folder, monkeypatch, capsys):
+    """Each command as it is printed, but on the language reference alone and with two steps of training."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(builtin_corpus, "library_docstrings", dict)
+    (script,) = blocks(section("Pre-train on your own text"), "bash")
+    for line in script.strip().splitlines():
+        for long, short in SHORTER.items():
+            line = line.replace(long, short)
+        words = shlex.split(line)
+        if words[0] == "echo":
+            Path(words[3]).write_text(words[1], encoding="utf-8")
+        else:
+            assert words[0] == "tf-bert"
+            command = importlib.import_module(f"tf_bert.commands.{words[1]}")
+            assert command.main(words[2:]) == 0, capsys.readouterr().err
+    assert "%" in capsys.readouterr().out
+
+
+def test_the_tokenizers_code(folder, monkeypatch):
+    """After the vocabulary of the section before it."""
+    monkeypatch.chdir(folder)
+    (code,) = blocks(section("Tokenizers"), "python")
+    exec(code, {})
+
+
+def test_the_model_code():
+    """With a smaller model, and batches of the names that it takes."""
+    import keras
+    import numpy as np
+
+    (code,) = blocks(section("Pre-train on your own text"), "python")
+    assert "BertConfig(vocab_size=30522)" in code
+    small = "BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)"
+    batches = {
+        "input_ids": np.ones((4, 6), "int32"),
+        "masked_lm_positions": np.ones((4, 2), "int32"),
+        "masked_lm_ids": np.ones((4, 2), "int32"),
+        "masked_lm_weights": np.ones((4, 2), "float32"),
+        "next_sentence_labels": np.ones((4, 1), "int32"),
+    }
+    names = {"batches": batches}
+    exec(code.replace("BertConfig(vocab_size=30522)", small), names)
+    assert isinstance(names["model"], keras.Model)
+
+
+def test_every_command_is_in_the_readme_or_its_overview():
+    from tf_bert.commands.main import overview
+
+    for line in README.splitlines():
+        if line.startswith(("tf-bert ", "python tools/")):
+            name = line.split()[1].removeprefix("tools/").removesuffix(".py")
+            assert f"  {name} " in overview(), line
