@@ -168,6 +168,19 @@ def by_hand(strategy) -> dict:
     return results
 
 
+def train_for_ever(strategy) -> None:
+    """Trains and prints the steps, until something ends it."""
+    with strategy.scope():
+        model = pretraining_model()
+        model.compile(OPTIMIZERS["adamw"]())
+
+    def batches(size):
+        return tf.data.Dataset.from_tensor_slices(pretraining_data(8 * BATCH)).batch(size).repeat()
+
+    say = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: print("step", batch, flush=True))
+    model.fit(distribute(strategy, batches, BATCH), steps_per_epoch=10**9, verbose=0, callbacks=[say])
+
+
 def main(replicas: int, cases: list[str]) -> None:
     """Prints a JSON object: the differences of each case, and the results that are worked out by hand."""
     workers = "TF_CONFIG" in os.environ
@@ -176,6 +189,8 @@ def main(replicas: int, cases: list[str]) -> None:
     strategy = get_strategy("multi_worker_mirrored" if workers else "mirrored")
     assert strategy.num_replicas_in_sync == replicas
     one_device = functools.cache(lambda precision="float64", optimizer="adamw": train(None, precision, optimizer))
+    if cases == ["endless"]:
+        train_for_ever(strategy)
     differences = {}
     for case in cases:
         same = {name: value for name, value in CASES[case].items() if name in ("precision", "optimizer")}

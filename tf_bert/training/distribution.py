@@ -58,10 +58,11 @@ def get_strategy(
     key = (name, num_gpus, tpu_name, tpu_zone, gcp_project, num_tpu_cores)
     if key in _made:
         return _made[key]
-    if _made and name != "one_device":
+    groups = [made for made, *_ in _made if made != "one_device"]
+    if groups and name != "one_device":
         raise ValueError(
-            f"this process has a strategy already ({next(iter(_made))[0]}); TensorFlow cannot hold two groups of "
-            "replicas in one process: begin another process"
+            f"this process has a strategy already ({groups[0]}); TensorFlow cannot hold two groups of replicas in one "
+            "process: begin another process"
         )
     if name == "tpu":
         strategy = _tpu(tpu_name, tpu_zone, gcp_project, num_tpu_cores)

@@ -1,0 +1,183 @@
+"""Where training runs: strategies by name, their flags, batches with static shapes, what a TPU needs of the step."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from replica_runs import OPTIMIZERS, pretraining_data, pretraining_model
+from test_replicas import free_ports, start
+from toy_model import Toy, batches, toy_data, weights
+
+from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
+from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.training.distribution import distribute, get_strategy, pad_last_batch, set_logical_cpus, set_precision
+
+
+@pytest.fixture
+def flags():
+    made = Flags("command", "Example: command")
+    add_distribution_flags(made)
+    return made
+
+
+def test_strategies_by_name():
+    assert get_strategy("off") is tf.distribute.get_strategy()
+    one_device = get_strategy("one_device")
+    assert isinstance(one_device, tf.distribute.OneDeviceStrategy)
+    assert get_strategy("one_device") is one_device
+
+
+@pytest.mark.parametrize(
+    "name, arguments, message",
+    [
+        ("parameter_server", {}, "parameter_server strategy does not work with fit.*use multi_worker_mirrored"),
+        ("horovod", {}, "'horovod'; known are off, one_device, mirrored, multi_worker_mirrored, tpu"),
+        ("mirrored", {"num_gpus": 99}, "num_gpus is 99, and TensorFlow finds 0 GPUs"),
+        ("multi_worker_mirrored", {}, "TF_CONFIG"),
+        ("tpu", {}, "no TPU found"),
+    ],
+)
+def test_what_cannot_be_had_is_said(name, arguments, message, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if name == "mirrored" and tf.config.list_physical_devices("GPU"):
+        pytest.skip("this machine has GPUs")
+    with pytest.raises(ValueError, match=message):
+        get_strategy(name, **arguments)
+
+
+def test_devices_are_settled_once():
+    tf.constant(1.0) + 1.0
+    with pytest.raises(ValueError, match="before TensorFlow runs anything"):
+        set_logical_cpus(2)
+
+
+def test_precision_by_name():
+    for name, policy in {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16", "float32": "float32"}.items():
+        set_precision(name)
+        assert keras.config.dtype_policy().name == policy
+    with pytest.raises(ValueError, match="'float8'; known are float32"):
+        set_precision("float8")
+
+
+def test_flags_of_the_original_are_taken(flags):
+    original = ["--use_tpu=False", "--tpu_name=tpu-1", "--tpu_zone=us-central1-f", "--gcp_project=p"]
+    values = flags.parse([*original, "--num_tpu_cores=8"])
+    assert strategy_from_flags(values) is tf.distribute.get_strategy()
+    assert steps_per_execution(values) == 1
+    assert steps_per_execution(flags.parse(["--iterations_per_loop=7"])) == 7
+
+
+def test_iterations_per_loop_counts_by_default_on_a_tpu(flags):
+    assert steps_per_execution(flags.parse(["--use_tpu"])) == 1000
+
+
+def test_use_tpu_without_a_tpu_stops(flags):
+    with pytest.raises(ValueError, match="no TPU found under the name 'nowhere.invalid'"):
+        strategy_from_flags(flags.parse(["--use_tpu=True", "--tpu_name=nowhere.invalid"]))
+
+
+def test_contradicting_and_refused_flags(flags):
+    with pytest.raises(UsageError, match="--use_tpu=True contradicts --distribution_strategy=mirrored"):
+        strategy_from_flags(flags.parse(["--use_tpu", "--distribution_strategy=mirrored"]))
+    with pytest.raises(UsageError, match="--master is not accepted: .*--tpu_name=grpc://"):
+        flags.parse(["--master=grpc://10.0.0.1:8470"])
+    with pytest.raises(ValueError, match="parameter_server"):
+        strategy_from_flags(flags.parse(["--distribution_strategy=parameter_server"]))
+
+
+def test_a_filled_up_batch_changes_no_figure():
+    keras.config.set_dtype_policy("float64")
+    try:
+        data = toy_data(21)
+        found = []
+        for prepare in (lambda dataset: dataset, lambda dataset: pad_last_batch(dataset, 8)):
+            keras.utils.set_random_seed(2)
+            model = Toy()
+            model.compile("sgd")
+            history = model.fit(prepare(batches(data, 8)), epochs=2, verbose=0).history
+            evaluated = model.evaluate(prepare(batches(data, 8)), verbose=0, return_dict=True)
+            found.append((weights(model), *history.values(), *evaluated.values()))
+        for padded, plain in zip(found[1], found[0], strict=True):
+            np.testing.assert_allclose(padded, plain, rtol=1e-12)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_filled_up_batches_have_static_shapes():
+    spec = pad_last_batch(batches(toy_data(21), 8), 8).element_spec
+    assert all(part.shape[0] == 8 for part in spec.values())
+    whole = distribute(tf.distribute.get_strategy(), lambda size: batches(toy_data(21), size), 8)
+    assert [len(batch["ids"]) for batch in whole] == [8, 8, 5]
+
+
+@pytest.mark.slow
+def test_the_whole_step_compiles_for_a_tpu():
+    """Under XLA, with static shapes and nothing that runs on the host; what only a TPU can show is not shown."""
+    set_precision("float32")
+    batch = {name: tf.constant(value[:8]) for name, value in pretraining_data(8).items()}
+    found = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(7)
+        model = pretraining_model()
+        model.bert.embeddings.use_one_hot_embeddings = True
+        model.compile(OPTIMIZERS["adamw"](), gradient_accumulation_steps=2)
+        model.optimizer.build(model.trainable_variables)
+        step = tf.function(model.train_step, jit_compile=jit_compile, autograph=False)
+        step(batch)
+        found.append(weights(model))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+    code = step.experimental_get_compiler_ir(batch)(stage="hlo")
+    for host_work in ("custom-call", "infeed", "outfeed", "send(", "recv("):
+        assert host_work not in code
+    assert not re.search(r"\[[^\]]*<=", code)  # a dimension with a bound is dynamic
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_dead_worker_ends_the_others(victim):
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
+    processes = []
+    for index in range(2):
+        config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+        processes.append(start(2, ["endless"], TF_CONFIG=config))
+    for line in processes[victim].stdout:
+        if "step 20" in line:
+            break
+    os.kill(processes[victim].pid, signal.SIGKILL)
+    _, errors = processes[1 - victim].communicate(timeout=90)
+    assert "ConnectionError: another worker of this job is gone" in errors, errors[-3000:]
+    assert processes[1 - victim].returncode != 0
+
+
+MEMORY = """
+import resource, sys
+import numpy as np, tensorflow as tf
+from tf_bert.configs import BertConfig
+from tf_bert.models.bert import BertForPreTraining
+config = BertConfig(vocab_size=100, hidden_size=128, num_hidden_layers=4, num_attention_heads=2, intermediate_size=512)
+model = BertForPreTraining(config)
+model.compile("sgd", gradient_accumulation_steps=int(sys.argv[1]))
+rows = np.ones((int(sys.argv[2]), 128), "int32")
+data = {"input_ids": rows, "masked_lm_positions": rows[:, :4], "masked_lm_ids": rows[:, :4],
+        "masked_lm_weights": rows[:, :4].astype("float32"), "next_sentence_labels": rows[:, 0]}
+model.fit(tf.data.Dataset.from_tensors(data).repeat(2), verbose=0)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_grows_with_the_micro_batch_only():
+    def megabytes(parts, examples):
+        command = [sys.executable, "-c", MEMORY, str(parts), str(examples)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+
+    small, large, accumulated = megabytes(1, 4), megabytes(1, 64), megabytes(16, 64)
+    assert large - small > 500
+    assert accumulated - small < 0.2 * (large - small)
