@@ -11,8 +11,8 @@ from tf_bert.data import builtin_corpus
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 # What takes minutes is cut short here; `make pretrain` itself is run by .ci/run.
 SHORTER = {
-    "--num_train_steps=4500": "--num_train_steps=2",
-    "--num_warmup_steps=225": "--num_warmup_steps=1",
+    "--num_train_steps=3600": "--num_train_steps=2",
+    "--num_warmup_steps=180": "--num_warmup_steps=1",
     "--dupe_factor=5": "--dupe_factor=1",
 }
 

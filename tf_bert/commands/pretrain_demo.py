@@ -50,7 +50,7 @@ MODEL = {
     "max_position_embeddings": MAX_SEQ_LENGTH,
     "type_vocab_size": 2,
 }
-STEPS, SHORT_STEPS = 4500, 120
+STEPS, SHORT_STEPS = 3600, 120
 
 
 def run(flags) -> int | None:

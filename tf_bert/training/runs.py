@@ -132,12 +132,14 @@ def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) ->
 
 def say_start(model: Trainer, options: RunOptions, state: RunState, max_seq_length: int) -> None:
     """Says where, on what and how far a run goes."""
-    strategy = model.distribute_strategy
+    strategy, parts = model.distribute_strategy, options.gradient_accumulation_steps
+    name = type(strategy).__name__
+    name = "one device" if name.startswith("_") else name  # TensorFlow's own stand-in for no strategy
+    replicas = f", {strategy.num_replicas_in_sync} replicas" if strategy.num_replicas_in_sync > 1 else ""
     say(
-        f"{type(strategy).__name__}, {strategy.num_replicas_in_sync} replicas, global batch "
-        f"{options.train_batch_size} x {max_seq_length} tokens in {options.gradient_accumulation_steps} "
-        f"micro-batches, {model.count_params():,} parameters, {model.dtype_policy.name}, steps {state.step:,} to "
-        f"{options.num_train_steps:,}, seed {options.seed}"
+        f"{name}{replicas}, global batch {options.train_batch_size} x {max_seq_length} tokens"
+        f"{f' in {parts} micro-batches' if parts > 1 else ''}, {model.count_params():,} parameters, "
+        f"{model.dtype_policy.name}, steps {state.step:,} to {options.num_train_steps:,}, seed {options.seed}"
     )
 
 
