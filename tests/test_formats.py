@@ -642,7 +642,7 @@ def test_the_twins_in_tools_run_without_tensorflow_where_they_can():
         for name, argument in ("checkpoints", "list"), ("convert", "--help"), ("resize_vocab", "--help"):
             sys.argv = [name, argument]
             try:
-                runpy.run_path(f"tools/{name}.py")
+                runpy.run_path(f"tools/{name}.py", run_name="__main__")
             except SystemExit as end:
                 assert not end.code and "tensorflow" not in sys.modules
     """
