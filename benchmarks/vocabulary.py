@@ -4,8 +4,8 @@ Both learn from the same nine tenths of a text (every tenth document or paragrap
 tokenizer. Reported are the pieces per held-out word and the CPU seconds of each training.
 
 Run:
-    python -m venv /tmp/peers && /tmp/peers/bin/pip install tokenizers
-    python benchmarks/vocabulary.py --peer=/tmp/peers/bin/python --text corpus.txt.gz --sizes=2000,8000
+    python -m venv peers && peers/bin/pip install tokenizers
+    python benchmarks/vocabulary.py --peer=peers/bin/python --text corpus.txt.gz --sizes=2000,8000
 """
 
 import argparse
