@@ -4,8 +4,6 @@ import importlib
 import shlex
 from pathlib import Path
 
-import pytest
-
 from tf_bert.data import builtin_corpus
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
@@ -25,14 +23,9 @@ def blocks(text: str, language: str) -> list[str]:
     return [part.split("```")[0] for part in text.split(f"```{language}\n")[1:]]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("readme")
-
-
-def test_pretraining_step_by_step(folder, monkeypatch, capsys):
+def test_pretraining_step_by_step(tmp_path, monkeypatch, capsys):
     """Each command as it is printed, but on the language reference alone and with two steps of training."""
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(builtin_corpus, "library_docstrings", dict)
     (script,) = blocks(section("Pre-train on your own text"), "bash")
     for line in script.strip().splitlines():
@@ -48,9 +41,11 @@ def test_pretraining_step_by_step(folder, monkeypatch, capsys):
     assert "%" in capsys.readouterr().out
 
 
-def test_the_tokenizers_code(folder, monkeypatch):
-    """After the vocabulary of the section before it."""
-    monkeypatch.chdir(folder)
+def test_the_tokenizers_code(tmp_path, monkeypatch):
+    """With a vocabulary of its own."""
+    monkeypatch.chdir(tmp_path)
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] the def statement a sentence another one .".split()
+    Path("vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
     (code,) = blocks(section("Tokenizers"), "python")
     exec(code, {})
 
