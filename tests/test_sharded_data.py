@@ -4,6 +4,10 @@ import collections
 import dataclasses
 import os
 import random
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +20,7 @@ from tf_bert.data.sidecar import read_sidecar
 from tf_bert.data.workers import Workers
 from tf_bert.tokenization import FullTokenizer
 
+ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = InstanceOptions(max_seq_length=24, max_predictions_per_seq=4)
 FIRST_WORD = 5  # its id; word i of document d is 10 d + i behind it
 
@@ -285,3 +290,36 @@ def test_text_that_is_too_little(tokenizer, tmp_path, content, shards, message):
 def test_a_worker_that_dies_is_told_of():
     with Workers(os._exit, 2) as workers, pytest.raises(ChildProcessError, match="a worker process died"):
         list(workers.map([1]))
+
+
+def pid_of_worker(_):
+    time.sleep(0.2)  # so that each worker gets an item
+    return os.getpid()
+
+
+def test_workers_end_when_the_program_is_killed(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path[:0] = {[str(ROOT), str(ROOT / 'tests')]!r}\n"
+        "from test_sharded_data import Workers, pid_of_worker\n"
+        "if __name__ == '__main__':\n"
+        "    with Workers(pid_of_worker, 2) as workers:\n"
+        "        print(*set(workers.map(range(8))), flush=True)\n"
+        "        time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as program:
+        pids = [int(pid) for pid in program.stdout.readline().split()]
+        assert len(pids) == 2 and all(map(is_running, pids))
+        program.kill()
+    deadline = time.monotonic() + 30
+    while any(map(is_running, pids)):
+        assert time.monotonic() < deadline, "a worker is left"
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    try:
+        return b"\nState:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
+    except FileNotFoundError:
+        return False

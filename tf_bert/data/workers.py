@@ -4,6 +4,7 @@ import collections
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -73,6 +74,13 @@ def _start(function: Callable) -> None:
     global _function
     _function = function
     signal.signal(signal.SIGINT, _interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when the program is killed: it would wait for work for ever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 class _Interrupted(BaseException):
