@@ -258,3 +258,39 @@ def test_a_variable_without_a_gradient_stays():
         optimizer.apply([tf.ones(2), None], [used, unused])
     np.testing.assert_array_equal(unused.numpy(), 2.0)
     assert used.numpy()[0] < 2.0
+
+
+NAMES = [
+    "bert__embeddings__word_embeddings",
+    "bert__encoder__layer_0__output__dense__kernel",
+    "bert__encoder__layer_1__output__dense__kernel",
+    "bert__pooler__dense__kernel",
+    "cls__seq_relationship__output_weights",
+]
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_rates_by_layer_and_of_heads(kind):
+    made = variables(**dict.fromkeys(NAMES, (2,)))
+    optimizer = create_optimizer(0.1, 10, optimizer=kind, layer_decay=0.5, head_lr=0.3, weight_decay_rate=0.0)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    apply(again, [np.ones(2)] * len(made), made)
+    moved = np.array([2.0 - variable.numpy()[0] for variable in made])
+    np.testing.assert_allclose(moved / moved[3], [1 / 8, 1 / 4, 1 / 2, 1, 3], rtol=1e-5)
+
+
+def test_decay_follows_the_rate_of_the_variable():
+    made = variables(**dict.fromkeys(NAMES, (2,)))
+    apply(create_optimizer(0.1, 10, layer_decay=0.5, head_lr=0.3), [np.zeros(2)] * len(made), made)
+    decayed = np.array([2.0 - variable.numpy()[0] for variable in made])
+    np.testing.assert_allclose(decayed, 0.002 * np.array([1 / 8, 1 / 4, 1 / 2, 1, 3]), rtol=1e-3)
+
+
+def test_frozen_variables_stay_and_do_not_count_in_the_norm():
+    made = variables(**dict.fromkeys(NAMES, (2,)))
+    optimizer = create_optimizer(0.1, 10, frozen=["embeddings/", "layer_0/"])
+    apply(optimizer, [[1000.0, 1000.0]] * 2 + [[0.3, 0.4]] * 3, made)
+    np.testing.assert_array_equal([variable.numpy()[0] == 2.0 for variable in made], [True, True, False, False, False])
+    np.testing.assert_allclose(optimizer.adam_m(made[2]).numpy() / 0.1, [0.3, 0.4], rtol=1e-4)  # a norm below 1
+    with pytest.warns(UserWarning, match="'layer_9/' matches no variable"):
+        create_optimizer(0.1, 10, frozen=["layer_9/"]).build(variables(bert__pooler__dense__kernel=(2,)))

@@ -23,7 +23,7 @@ FLOORS = [
     {"configs", "files", "progress", "version", "tokenization"},
     {"backend"},
     {"layers"},
-    {"models", "training.trainer", "training.execution", "training.optimization"},
+    {"models", "training.trainer", "training.execution", "training.optimization", "training.schedules"},
     {"training", "data", "checkpoints", "decoding"},
     {"commands"},
 ]

@@ -357,6 +357,72 @@ def test_functional_models_are_refused():
     Toy()  # Keras would have changed the base class of all
 
 
+def test_frozen_variables_are_left_out_of_the_backward_pass(float64):
+    data = toy_data(16)
+    frozen, history = trained(data, optimizer=AdamWeightDecay(0.01, rate_factors={"table/": 0.0}))
+    keras.utils.set_random_seed(2)
+    by_keras = Toy()
+    by_keras.table.trainable = False
+    by_keras.compile(AdamWeightDecay(0.01))
+    expected = by_keras.fit(batches(data, 8), verbose=0).history
+    assert history["gradient_norm"] == pytest.approx(expected["gradient_norm"])
+    for ours, theirs in zip(frozen.weights, by_keras.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_what_layers_add_counts_once_whatever_the_micro_batches(float64):
+    class Regularized(Toy):
+        def call(self, inputs, training=None):
+            self.add_loss(ops.convert_to_tensor(0.25, dtype=self.variable_dtype))
+            return super().call(inputs, training=training)
+
+    data = toy_data(16)
+    counted = data["word_weights"].sum()
+    found = []
+    for parts in (1, 4):
+        keras.utils.set_random_seed(2)
+        model = Regularized()
+        model.words.kernel.regularizer = keras.regularizers.L2(0.5)
+        kernel = model.words.kernel.numpy()
+        model.compile(keras.optimizers.SGD(0.1), gradient_accumulation_steps=parts)
+        log = model.train_on_batch(data, return_dict=True)
+        own = log["word_loss"] * counted / (counted + 1e-5) + log["pair_loss"]
+        assert log["loss"] == pytest.approx(own + 0.5 * np.square(kernel).sum() + 0.25)
+        found.append(model.words.kernel.numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-12)
+    keras.utils.set_random_seed(2)
+    plain = Toy()
+    plain.compile(keras.optimizers.SGD(0.1))
+    plain.train_on_batch(data)
+    np.testing.assert_allclose(found[0], plain.words.kernel.numpy() - 0.1 * kernel, rtol=0, atol=1e-12)
+
+
+def test_layers_with_state_keep_it(float64):
+    class Normalized(Toy):
+        def build(self, input_shape=None):
+            self.norm = keras.layers.BatchNormalization(momentum=0.5)
+            self.norm.build((None, None, 4))
+            super().build()
+
+        def call(self, inputs, training=None):
+            x = self.norm(self.table(inputs["ids"]), training=training)
+            return {"words": self.words(x), "pairs": self.pairs(ops.mean(x, axis=1))}
+
+    model = Normalized()
+    model.compile(keras.optimizers.SGD(0.0))
+    data = toy_data(8)
+    mean = np.asarray(model.table(data["ids"])).mean(axis=(0, 1))
+    model.train_on_batch(data)
+    np.testing.assert_allclose(model.norm.moving_mean.numpy(), 0.5 * mean, atol=1e-12)
+    model.test_on_batch(data)
+    np.testing.assert_allclose(model.norm.moving_mean.numpy(), 0.5 * mean, atol=1e-12)
+
+
+def test_keras_metrics_beside_own_losses_are_refused():
+    with pytest.raises(ValueError, match="Toy has its own losses and metrics, and cannot take metrics too"):
+        Toy().compile("sgd", metrics=["accuracy"])
+
+
 def test_train_on_batch():
     data = toy_data(8)
     model = Toy()

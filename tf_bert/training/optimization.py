@@ -8,14 +8,16 @@ import contextlib
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
+
+from tf_bert.training.schedules import WarmupDecay
 
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
+HEADS = r"^(?!(.*/)?bert/)"  # paths outside the encoder
 
 
 @contextlib.contextmanager
@@ -43,11 +45,24 @@ def global_norm(gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
     return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients if gradient is not None]))
 
 
-class _SumThenClip:
-    """Sums gradients over the replicas, then clips, and excludes variables from decay by path (mix-in)."""
+class _ByPath:
+    """What AdamWeightDecay and Lamb share (mix-in): decay and rate by a variable's path, and clipping of the sum.
 
-    def _set_exclusion(self, patterns: Sequence[str] | None) -> None:
-        self.not_decayed = list(patterns or ())
+    Args:
+        not_decayed: regular expressions; what one of them is found in is not decayed.
+        rate_factors: regular expression -> what the rate is multiplied by; the first one that is found counts.
+        layer_decay: the rate falls by this factor from each layer to the one below.
+    """
+
+    def _set_paths(
+        self,
+        not_decayed: Sequence[str] | None,
+        rate_factors: Mapping[str, float] | None = None,
+        layer_decay: float | None = None,
+    ) -> None:
+        self.not_decayed = list(not_decayed or ())
+        self.rate_factors = dict(rate_factors or {})
+        self.layer_decay = layer_decay
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None) -> None:
         """Replaces the exclusion list (before the optimizer is built), and keeps it in the config.
@@ -59,46 +74,54 @@ class _SumThenClip:
         if self.built:
             raise ValueError("exclude_from_weight_decay() has to be called before the optimizer is built")
         exact = [f"^{re.escape(variable.path)}$" for variable in var_list or ()]
-        self._set_exclusion([*(var_names or ()), *exact])
+        self.not_decayed = [*(var_names or ()), *exact]
 
     def build(self, variables) -> None:
-        """Creates the slots, and settles which variables are decayed."""
+        """Creates the slots, and settles which variables are decayed and at what rate each one moves."""
         if self.built:
             return
         super().build(variables)
         paths = [variable.path for variable in variables]
         self._decayed = [not any(re.search(pattern, path) for pattern in self.not_decayed) for path in paths]
-        if self.weight_decay and self.not_decayed:
-            self._warn_about_exclusion(paths)
+        self._factors = _layer_factors(paths, self.layer_decay)
+        for i, path in enumerate(paths):
+            found = [factor for pattern, factor in self.rate_factors.items() if re.search(pattern, path)]
+            self._factors[i] *= found[0] if found else 1.0
+        self._warn(paths)
 
-    def _warn_about_exclusion(self, paths: list[str]) -> None:
-        if tuple(self.not_decayed) != NOT_DECAYED:
-            for pattern in self.not_decayed:
-                if not any(re.search(pattern, path) for path in paths):
-                    warnings.warn(
-                        f"exclude_from_weight_decay: the pattern {pattern!r} matches no variable; paths look like "
-                        f"{paths[0]!r}",
-                        stacklevel=3,
-                    )
+    def _warn(self, paths: list[str]) -> None:
+        decays = self.weight_decay and self.not_decayed
+        patterns = [] if not decays or tuple(self.not_decayed) == NOT_DECAYED else self.not_decayed
+        for pattern in [*patterns, *self.rate_factors]:
+            if not any(re.search(pattern, path) for path in paths):
+                warnings.warn(f"the pattern {pattern!r} matches no variable; a path is {paths[0]!r}", stacklevel=4)
         usual = [
-            path for path, decayed in zip(paths, self._decayed, strict=True)
-            if decayed and path.rsplit("/", 1)[-1] in ("bias", "beta", "gamma")
-        ]  # fmt: skip
+            path
+            for path, decayed in zip(paths, self._decayed, strict=True)
+            if decays and decayed and path.rsplit("/", 1)[-1] in ("bias", "beta", "gamma")
+        ]
         if usual:
             warnings.warn(
                 f"{len(usual)} bias or normalization variables, such as {usual[0]!r}, are decayed: no pattern of "
                 f"exclude_from_weight_decay={self.not_decayed} matches them",
-                stacklevel=3,
+                stacklevel=4,
             )
 
-    def _use_weight_decay(self, variable) -> bool:
-        return self._decayed[self._get_variable_index(variable)]
+    def rate_factor(self, variable) -> float:
+        """What the rate of a variable is multiplied by; a variable with 0 is frozen."""
+        return self._factors[self._get_variable_index(variable)]
 
     def _backend_apply_gradients(self, grads, trainable_variables) -> None:
-        grads = [tf.convert_to_tensor(gradient) for gradient in grads]  # sparse slices become dense
-        pairs = self._all_reduce_sum_gradients(zip(grads, trainable_variables, strict=True))
+        pairs = [
+            (tf.convert_to_tensor(gradient), variable)  # sparse slices become dense
+            for gradient, variable in zip(grads, trainable_variables, strict=True)
+            if self.rate_factor(variable)
+        ]
+        if not pairs:
+            return
+        gradients, variables = zip(*self._all_reduce_sum_gradients(pairs), strict=True)
         with gradients_are_summed(self):
-            super()._backend_apply_gradients([gradient for gradient, _ in pairs], trainable_variables)
+            super()._backend_apply_gradients(gradients, variables)
 
     def _clip_gradients(self, grads):
         if not self.global_clipnorm:
@@ -108,13 +131,38 @@ class _SumThenClip:
         scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm) + (norm - norm)
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in grads]
 
+    def _apply_weight_decay(self, variables) -> None:
+        pass  # update_step decays, at the variable's own rate
+
+    def _decay(self, variable, rate) -> None:
+        if self.weight_decay and self._decayed[self._get_variable_index(variable)]:
+            variable.assign_sub(rate * self.weight_decay * variable)
+
     def get_config(self) -> dict:
-        """The arguments that make this optimizer again, the exclusion list included."""
-        return {**super().get_config(), "exclude_from_weight_decay": self.not_decayed}
+        """The arguments that make this optimizer again, the patterns included."""
+        return {
+            **super().get_config(),
+            "exclude_from_weight_decay": list(self.not_decayed),
+            "rate_factors": dict(self.rate_factors),
+            "layer_decay": self.layer_decay,
+        }
+
+
+def _layer_factors(paths: list[str], layer_decay: float | None) -> list[float]:
+    """1 for heads and pooler, ``layer_decay`` for the last layer, its square for the one below; embeddings are last."""
+    if layer_decay is None:
+        return [1.0] * len(paths)
+    layers = [re.search(r"layer_(\d+)/", path) for path in paths]
+    depth = 1 + max((int(layer[1]) for layer in layers if layer), default=-1)
+    heights = [
+        int(layer[1]) + 1 if layer else 0 if "embeddings/" in path else depth + 1
+        for layer, path in zip(layers, paths, strict=True)
+    ]
+    return [layer_decay ** (depth + 1 - height) for height in heights]
 
 
 @keras.saving.register_keras_serializable("tf_bert")
-class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
+class AdamWeightDecay(_ByPath, keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, as the original BERT has it.
 
     ::
@@ -139,6 +187,10 @@ class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
             give ``()`` to decay everything). A pattern that matches nothing warns.
         name: name of the optimizer.
         bias_correction: divide the moments by ``1 - beta^t``, as the paper of Adam does and the original does not.
+        rate_factors: regular expression -> what the rate of the variables is multiplied by in whose path it is found
+            (the first that is); 0 freezes them.
+        layer_decay: the rate of each layer is that of the one above, times this (Howard and Ruder 2018, section 3.2);
+            heads have the full rate, embeddings the lowest.
         **kwargs: what every Keras optimizer takes, such as ``global_clipnorm``. Gradients are summed over the replicas
             before they are clipped.
 
@@ -148,7 +200,7 @@ class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
         >>> optimizer = AdamWeightDecay(0.01, weight_decay_rate=0.01, exclude_from_weight_decay=())
         >>> w = keras.Variable(1.0)
         >>> for gradient in (0.5, -0.2):
-        ...     optimizer.apply([ops.convert_to_tensor(gradient)], [w])
+        ...     optimizer.apply([tf.constant(gradient)], [w])
         ...     print(round(float(w), 6))
         0.968279
         0.953496
@@ -165,6 +217,8 @@ class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
         name: str = "AdamWeightDecay",
         *,
         bias_correction: bool = False,
+        rate_factors: Mapping[str, float] | None = None,
+        layer_decay: float | None = None,
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, weight_decay=weight_decay_rate, name=name, **kwargs)
@@ -172,7 +226,7 @@ class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.bias_correction = bias_correction
-        self._set_exclusion(exclude_from_weight_decay)
+        self._set_paths(exclude_from_weight_decay, rate_factors, layer_decay)
 
     def build(self, variables) -> None:
         """Creates the moments ``adam_m`` and ``adam_v`` of every variable."""
@@ -189,16 +243,12 @@ class AdamWeightDecay(_SumThenClip, keras.optimizers.Optimizer):
         """The second moment of ``variable``: the original's ``<variable>/adam_v``."""
         return self._v[self._get_variable_index(variable)]
 
-    def _apply_weight_decay(self, variables) -> None:
-        pass  # update_step decays, with the same rate
-
     def update_step(self, gradient, variable, learning_rate) -> None:
         """Updates one variable and its moments in place."""
         dtype = variable.dtype
-        rate = tf.cast(learning_rate, dtype)
+        rate = tf.cast(learning_rate, dtype) * self.rate_factor(variable)
         epsilon = tf.constant(self.epsilon, dtype)
-        if self.weight_decay and self._use_weight_decay(variable):
-            variable.assign_sub(rate * self.weight_decay * variable)
+        self._decay(variable, rate)
         if self.bias_correction:
             # m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon), with the factors taken out of the fraction
             step = tf.cast(self.iterations + 1, dtype)
@@ -240,73 +290,33 @@ AdamWeightDecayOptimizer = AdamWeightDecay
 
 
 @keras.saving.register_keras_serializable("tf_bert")
-class Lamb(_SumThenClip, keras.optimizers.Lamb):
-    """Keras's LAMB (You et al. 2019), with the exclusion list in its config and clipping after the reduction.
+class Lamb(_ByPath, keras.optimizers.Lamb):
+    """Keras's LAMB (You et al. 2019) with decay, rates and clipping as in `AdamWeightDecay`.
 
     Args:
         learning_rate: a float or a schedule.
-        exclude_from_weight_decay: regular expressions, searched for in ``variable.path``.
-        **kwargs: what `keras.optimizers.Lamb` takes; Keras decays beside the trust ratio, not inside it.
+        exclude_from_weight_decay: see `AdamWeightDecay`, as for those that follow.
+        rate_factors: regular expression -> factor.
+        layer_decay: factor from layer to layer.
+        **kwargs: what `keras.optimizers.Lamb` takes; ``weight_decay`` lies beside the trust ratio, not inside it.
     """
 
-    def __init__(self, learning_rate=0.001, exclude_from_weight_decay: Sequence[str] | None = NOT_DECAYED, **kwargs):
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        exclude_from_weight_decay: Sequence[str] | None = NOT_DECAYED,
+        rate_factors: Mapping[str, float] | None = None,
+        layer_decay: float | None = None,
+        **kwargs,
+    ):
         super().__init__(learning_rate=learning_rate, **kwargs)
-        self._set_exclusion(exclude_from_weight_decay)
+        self._set_paths(exclude_from_weight_decay, rate_factors, layer_decay)
 
-
-@keras.saving.register_keras_serializable("tf_bert")
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that rises linearly from 0, then falls to 0.
-
-    Args:
-        init_lr: the peak.
-        num_train_steps: updates until the rate is 0.
-        num_warmup_steps: updates of the rise; 0 or None for none.
-        decay: ``"original"``: linear, counted from step 0 as the original does, so that the rate jumps down when the
-            warm-up ends and never reaches ``init_lr``; ``"linear"``: linear from the end of the warm-up, without the
-            jump; ``"cosine"``: half a cosine from the end of the warm-up; ``"constant"``: no fall.
-
-    Raises:
-        ValueError: for another ``decay`` or a number of steps below 1.
-
-    Example:
-        >>> schedule = WarmupDecay(1.0, num_train_steps=10, num_warmup_steps=4)
-        >>> [round(float(schedule(step)), 2) for step in range(10)]
-        [0.0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
-    """
-
-    def __init__(self, init_lr: float, num_train_steps: int, num_warmup_steps: int | None = 0, decay: str = "original"):
-        if decay not in ("original", "linear", "cosine", "constant"):
-            raise ValueError(f"decay is {decay!r}; known are 'original', 'linear', 'cosine' and 'constant'")
-        if num_train_steps < 1:
-            raise ValueError(f"num_train_steps is {num_train_steps}; a schedule needs at least 1 step")
-        self.init_lr = init_lr
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps or 0
-        self.decay = decay
-
-    def __call__(self, step) -> tf.Tensor:
-        """The rate of the update that follows ``step`` completed ones."""
-        step = ops.cast(step, keras.backend.floatx())
-        warmup = self.num_warmup_steps
-        start = 0 if self.decay == "original" else warmup
-        done = ops.clip((step - start) / max(self.num_train_steps - start, 1), 0.0, 1.0)
-        if self.decay == "constant":
-            rate = ops.full_like(step, self.init_lr)
-        elif self.decay == "cosine":
-            rate = self.init_lr * 0.5 * (1.0 + ops.cos(math.pi * done))
-        else:
-            rate = self.init_lr * (1.0 - done)
-        return ops.where(step < warmup, self.init_lr * step / max(warmup, 1), rate)
-
-    def get_config(self) -> dict:
-        """The arguments that make this schedule again."""
-        return {
-            "init_lr": self.init_lr,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "decay": self.decay,
-        }
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """Updates one variable and its moments in place."""
+        rate = tf.cast(learning_rate, variable.dtype) * self.rate_factor(variable)
+        self._decay(variable, rate)
+        super().update_step(gradient, variable, rate)
 
 
 def create_optimizer(
@@ -320,6 +330,9 @@ def create_optimizer(
     exclude_from_weight_decay: Sequence[str] | None = NOT_DECAYED,
     clip_norm: float | None = 1.0,
     bias_correction: bool = False,
+    layer_decay: float | None = None,
+    head_lr: float | None = None,
+    frozen: Sequence[str] = (),
 ) -> keras.optimizers.Optimizer:
     """The optimizer that BERT is trained with: schedule, decay and clipping by the global norm.
 
@@ -335,6 +348,10 @@ def create_optimizer(
             Gradients of look-ups are dense here; the original's norm for fine-tuning on CPU and GPU counted repeated
             ids in a batch as separate slices, which is another number.
         bias_correction: see `AdamWeightDecay`; LAMB always corrects.
+        layer_decay: see `AdamWeightDecay`.
+        head_lr: peak learning rate of the heads (what is not in ``bert/``), where it is another one.
+        frozen: regular expressions; the variables in whose path one is found are not trained, and cost no backward
+            pass: ``["embeddings/", "layer_[0-3]/"]``.
 
     Returns:
         A Keras optimizer for ``model.compile``.
@@ -345,20 +362,17 @@ def create_optimizer(
         0.0
     """
     schedule = WarmupDecay(init_lr, num_train_steps, num_warmup_steps, decay)
+    rate_factors = dict.fromkeys(frozen, 0.0)
+    if head_lr is not None:
+        rate_factors[HEADS] = head_lr / init_lr
+    by_path = {
+        "exclude_from_weight_decay": exclude_from_weight_decay,
+        "rate_factors": rate_factors,
+        "layer_decay": layer_decay,
+        "global_clipnorm": clip_norm,
+    }
     if optimizer == "adamw":
-        return AdamWeightDecay(
-            schedule,
-            weight_decay_rate=weight_decay_rate,
-            exclude_from_weight_decay=exclude_from_weight_decay,
-            bias_correction=bias_correction,
-            global_clipnorm=clip_norm,
-        )
+        return AdamWeightDecay(schedule, weight_decay_rate, bias_correction=bias_correction, **by_path)
     if optimizer == "lamb":
-        return Lamb(
-            schedule,
-            weight_decay=weight_decay_rate,
-            exclude_from_weight_decay=exclude_from_weight_decay,
-            epsilon=1e-6,
-            global_clipnorm=clip_norm,
-        )
+        return Lamb(schedule, weight_decay=weight_decay_rate, epsilon=1e-6, **by_path)
     raise ValueError(f"optimizer is {optimizer!r}; known are 'adamw' and 'lamb'")

@@ -102,6 +102,7 @@ class Trainer(keras.Model):
         super().__init__(**kwargs)
         names = dict.fromkeys(("loss", *self.loss_names, *self.metric_names))
         self._trackers = _Trackers(names, self.variable_dtype)
+        self._own_losses = bool(self.loss_names)
         self._accumulation = 1
         self._epoch_steps = None
 
@@ -151,6 +152,10 @@ class Trainer(keras.Model):
         """
         if gradient_accumulation_steps < 1:
             raise ValueError(f"gradient_accumulation_steps is {gradient_accumulation_steps}; it has to be at least 1")
+        self._own_losses = bool(self.loss_names) and kwargs.get("loss") is None
+        for name in ("metrics", "weighted_metrics", "loss_weights"):
+            if self._own_losses and kwargs.get(name) is not None:
+                raise ValueError(f"{type(self).__name__} has its own losses and metrics, and cannot take {name} too")
         super().compile(optimizer, **kwargs)
         if getattr(self.optimizer, "_distribution_strategy", self.distribute_strategy) is not self.distribute_strategy:
             raise ValueError("model and optimizer were made under different strategies: make both in strategy.scope()")
@@ -174,10 +179,6 @@ class Trainer(keras.Model):
         """What ``fit`` and ``evaluate`` report, in order."""
         return list(self._trackers.metrics.values()) if self._own_losses else super().metrics
 
-    @property
-    def _own_losses(self) -> bool:
-        return bool(self.loss_names) and self.loss is None
-
     def train_step(self, data) -> dict:
         """One update from one batch, on one replica. Returns the logs."""
         if not self._own_losses:
@@ -186,7 +187,7 @@ class Trainer(keras.Model):
         inputs = self._inputs(data)
         step = tf.convert_to_tensor(self.optimizer.iterations)
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
-        weights, examples = self._summed_weights(inputs)
+        weights, examples = self._summed_weights(inputs, self._accumulation)
         loss_scale = tf.cast(self.optimizer.scale_loss(1.0), weights.dtype)
 
         position = step * replica.num_replicas_in_sync + tf.cast(replica.replica_id_in_sync_group, step.dtype)
@@ -194,7 +195,7 @@ class Trainer(keras.Model):
         if self.jit_compile:  # only what lies between the collectives
             differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
         gradients, sums = differentiate(inputs, tf.math.divide_no_nan(loss_scale, weights), position)
-        variables = [v for v, g in zip(self.trainable_variables, gradients, strict=True) if g is not None]
+        variables = [v for v, g in zip(self._moved_variables(), gradients, strict=True) if g is not None]
         gradients = [gradient for gradient in gradients if gradient is not None]
         gradients, sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums))
 
@@ -222,6 +223,12 @@ class Trainer(keras.Model):
     def predict_step(self, data):
         """The model's outputs for one batch."""
         return self(self._inputs(data), training=False) if self._own_losses else super().predict_step(data)
+
+    def _moved_variables(self) -> list[keras.Variable]:
+        """The trainable variables that the optimizer does not hold fast."""
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of a LossScaleOptimizer
+        factor = getattr(optimizer, "rate_factor", lambda variable: 1.0)
+        return [variable for variable in self.trainable_variables if factor(variable)]
 
     def seed_state(self) -> list[keras.Variable]:
         """The seed of every dropout layer. The trainer never changes them: see `_dropout_seeds`."""
@@ -256,14 +263,19 @@ class Trainer(keras.Model):
         sample_weight = tf.cast(inputs["sample_weight"], weights.dtype)
         return weights * tf.reshape(sample_weight, [-1] + [1] * (weights.shape.rank - 1))
 
-    def _summed_weights(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
-        """What each loss is divided by: its weights summed over the global batch, [losses]; and the batch's size."""
+    def _summed_weights(self, inputs: dict, passes: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
+        """What losses are divided by, [losses + 1], and the number of examples.
+
+        A loss of ours is divided by its weights, summed over the global batch; what layers add (such as regularization)
+        by the number of forward passes in which they do, of which this replica makes ``passes``.
+        """
         weights = self.loss_weights(inputs)
         sums = [tf.reduce_sum(self._weighted(inputs, weights[name])) for name in self.loss_names]
         some = tf.nest.flatten(inputs)[0]
         examples = tf.math.count_nonzero(inputs.get("sample_weight", tf.ones(tf.shape(some)[0])), dtype=sums[0].dtype)
-        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([*sums, examples]))
-        epsilon = tf.constant([self.weight_epsilon.get(name, 0.0) for name in self.loss_names], sums.dtype)
+        sums = tf.stack([*sums, tf.cast(passes, examples.dtype), examples])
+        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
+        epsilon = tf.constant([self.weight_epsilon.get(name, 0.0) for name in self.loss_names] + [0.0], sums.dtype)
         return sums[:-1] + epsilon, sums[-1]
 
     def _forward(self, inputs: dict, factors, position, training: bool):
@@ -271,27 +283,32 @@ class Trainer(keras.Model):
 
         Args:
             inputs: a batch or micro-batch of this replica.
-            factors: what each loss's weighted sum is multiplied by, [number of losses].
+            factors: what each loss's weighted sum is multiplied by, and what layers add, [losses + 1].
             position: which forward pass of the run this is, int64.
             training: whether dropout is on.
 
         Returns:
-            The loss to differentiate, this replica's share of the whole; and the total and the weight of each loss and
-            metric, [losses + metrics, 2], to be added over replicas and micro-batches.
+            The loss to differentiate, this replica's share of the whole; and total and weight of each loss, of what
+            layers add, and of each metric, [losses + 1 + metrics, 2], to be added over replicas and micro-batches.
         """
-        with keras.StatelessScope(self._dropout_seeds(position)):
+        with keras.StatelessScope(self._dropout_seeds(position), collect_losses=True) as scope:
             outputs = self(inputs, training=training)
+        added = [*scope.losses, *self._get_regularization_losses()]
+        for variable in self.non_trainable_weights if training else ():  # such as the means of BatchNormalization
+            value = scope.get_current_value(variable)
+            if value is not None:
+                variable.assign(value)
         values, weights = self.per_example_losses(inputs, outputs), self.loss_weights(inputs)
-        pairs = [(values[name], weights[name]) for name in self.loss_names]
         metrics = self.per_example_metrics(inputs, outputs)
-        pairs += [metrics[name] for name in self.metric_names]
 
-        sums = []
-        for value, weight in pairs:
+        def total(value, weight):
             weight = self._weighted(inputs, weight)
-            sums.append((tf.reduce_sum(tf.cast(value, weight.dtype) * weight), tf.reduce_sum(weight)))
-        loss = tf.add_n([factors[i] * sums[i][0] for i in range(len(self.loss_names))])
-        return loss, tf.stack(sums)
+            return tf.reduce_sum(tf.cast(value, weight.dtype) * weight), tf.reduce_sum(weight)
+
+        sums = [total(values[name], weights[name]) for name in self.loss_names]
+        sums.append((tf.cast(sum(added, 0.0), factors.dtype), tf.ones([], factors.dtype)))
+        loss = tf.add_n([factor * value for factor, (value, _) in zip(tf.unstack(factors), sums, strict=True)])
+        return loss, tf.stack(sums + [total(*metrics[name]) for name in self.metric_names])
 
     def _gradients(self, inputs: dict, factors, position):
         """Gradients of this replica's share of the loss (None where there is none), and the sums of `_forward`."""
@@ -299,7 +316,7 @@ class Trainer(keras.Model):
         def differentiate(inputs, position):
             with tf.GradientTape() as tape:
                 loss, sums = self._forward(inputs, factors, position, training=True)
-            gradients = tape.gradient(loss, self.trainable_variables)
+            gradients = tape.gradient(loss, self._moved_variables())
             return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
         if self._accumulation == 1:
@@ -324,8 +341,8 @@ class Trainer(keras.Model):
             add_micro_batch,
             (
                 0,
-                [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables],
-                tf.zeros([len(self.loss_names) + len(self.metric_names), 2], factors.dtype),
+                [tf.zeros(variable.shape, variable.dtype) for variable in self._moved_variables()],
+                tf.zeros([len(self.loss_names) + 1 + len(self.metric_names), 2], factors.dtype),
             ),
             parallel_iterations=1,
         )
@@ -333,13 +350,13 @@ class Trainer(keras.Model):
 
     def _update_trackers(self, sums, weights, examples) -> dict:
         """Adds global sums to the metrics and returns their values so far."""
-        names = [*self.loss_names, *self.metric_names]
         trackers = self._trackers.metrics
-        if "loss" not in names:
-            loss = tf.reduce_sum(tf.math.divide_no_nan(sums[: len(self.loss_names), 0], weights))
+        if "loss" not in self.loss_names:
+            loss = tf.reduce_sum(tf.math.divide_no_nan(sums[: len(self.loss_names) + 1, 0], weights))
             trackers["loss"].update_state(loss * examples, examples)
-        for i, name in enumerate(names):
-            trackers[name].update_state(sums[i, 0], sums[i, 1])
+        for name, row in zip([*self.loss_names, None, *self.metric_names], tf.unstack(sums), strict=True):
+            if name is not None:
+                trackers[name].update_state(row[0], row[1])
         return {name: tracker.result() for name, tracker in trackers.items()}
 
     def _check_finite(self, sums, norm, step) -> tf.Operation:
@@ -355,6 +372,13 @@ class Trainer(keras.Model):
         """Makes what ``fit`` calls for each execution."""
         super().make_train_function(force)
         self.train_function.start(self._epoch_steps)
+
+    def make_predict_function(self, force: bool = False) -> None:
+        """Makes what ``predict`` calls. Keras's cannot compile one function for the variables of several replicas."""
+        jit_compile = self.jit_compile
+        self.jit_compile = jit_compile and self.distribute_strategy.num_replicas_in_sync == 1
+        super().make_predict_function(force)
+        self.jit_compile = jit_compile
 
     def make_test_function(self, force: bool = False) -> None:
         """Makes what ``evaluate`` calls for each execution."""
