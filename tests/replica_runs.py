@@ -16,8 +16,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.configs import BertConfig
+from tf_bert.configs import BertConfig, TransformerConfig
 from tf_bert.models.bert import BertForPreTraining
+from tf_bert.models.bert_tasks import IGNORED_LABEL, BertClassifier, BertQuestionAnswering, BertTokenClassifier
+from tf_bert.models.transformer import Transformer
 from tf_bert.training.distribution import distribute, get_strategy, set_logical_cpus, set_precision
 from tf_bert.training.optimization import AdamWeightDecay, Lamb
 from tf_bert.training.trainer import Trainer
@@ -36,12 +38,16 @@ CASES = {
     "compiled": {"jit_compile": True},
     "lamb": {"optimizer": "lamb"},
     "keras adam": {"optimizer": "adam"},
+    "classification": {"task": "classification", "gradient_accumulation_steps": 2},
+    "tagging": {"task": "tagging", "gradient_accumulation_steps": 2},
+    "questions": {"task": "questions", "gradient_accumulation_steps": 2},
+    "translation": {"task": "translation", "gradient_accumulation_steps": 2},
 }
 
 
-def pretraining_model() -> BertForPreTraining:
+def small_bert() -> BertConfig:
     """A small BERT without dropout."""
-    config = BertConfig(
+    return BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=8,
         num_hidden_layers=1,
@@ -53,25 +59,53 @@ def pretraining_model() -> BertForPreTraining:
         attention_probs_dropout_prob=0.0,
         initializer_range=0.3,
     )
-    return BertForPreTraining(config, name="pretraining")
 
 
-def pretraining_data(examples: int) -> dict:
-    """Examples with few and many masked words, some of weight 0, some of fractional weight."""
+def small_transformer() -> TransformerConfig:
+    """A small Transformer without dropout."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    return TransformerConfig(vocab_size=VOCABULARY, hidden_dropout_prob=0.0, **sizes)
+
+
+MODELS = {
+    "pretraining": lambda: BertForPreTraining(small_bert(), name="model"),
+    "classification": lambda: BertClassifier(small_bert(), num_labels=3, dropout=0.0, name="model"),
+    "tagging": lambda: BertTokenClassifier(small_bert(), num_labels=5, dropout=0.0, name="model"),
+    "questions": lambda: BertQuestionAnswering(small_bert(), name="model"),
+    "translation": lambda: Transformer(small_transformer(), name="model"),
+}
+
+
+def task_data(task: str, examples: int) -> dict:
+    """Examples with few and many counted words, some of weight 0, some of fractional weight."""
     random = np.random.default_rng(5)
     weights = (np.arange(4) < random.integers(0, 5, (examples, 1))).astype("float32")
     weights[::8] = 1.0
     weights[3::8] = 0.0
     weights[5::8] *= 0.25
-    return {
-        "input_ids": random.integers(0, VOCABULARY, (examples, 16), dtype="int32"),
-        "input_mask": (np.arange(16) < random.integers(4, 17, (examples, 1))).astype("int32"),
+    words = random.integers(1, VOCABULARY, (examples, 16), dtype="int32")
+    lengths = random.integers(4, 17, (examples, 1))
+    text = {
+        "input_ids": words,
+        "input_mask": (np.arange(16) < lengths).astype("int32"),
         "segment_ids": random.integers(0, 2, (examples, 16), dtype="int32"),
-        "masked_lm_positions": random.integers(0, 4, (examples, 4), dtype="int32"),
-        "masked_lm_ids": random.integers(0, VOCABULARY, (examples, 4), dtype="int32"),
-        "masked_lm_weights": weights,
-        "next_sentence_labels": random.integers(0, 2, (examples, 1), dtype="int32"),
     }
+    if task == "pretraining":
+        return text | {
+            "masked_lm_positions": random.integers(0, 4, (examples, 4), dtype="int32"),
+            "masked_lm_ids": random.integers(0, VOCABULARY, (examples, 4), dtype="int32"),
+            "masked_lm_weights": weights,
+            "next_sentence_labels": random.integers(0, 2, (examples, 1), dtype="int32"),
+        }
+    sample_weight = weights[:, 0]
+    if task == "classification":
+        return text | {"label_ids": words[:, 0] % 3, "sample_weight": sample_weight}
+    if task == "tagging":
+        return text | {"label_ids": np.where(text["input_mask"], words % 5, IGNORED_LABEL)}
+    if task == "questions":
+        return text | {"start_positions": words[:, 0] % 4, "end_positions": words[:, 1] % 4}
+    targets = np.where(np.arange(16) < lengths, words[:, ::-1], 0).astype("int32")
+    return {"source_ids": words, "target_ids": targets, "sample_weight": sample_weight}
 
 
 OPTIMIZERS = {
@@ -81,15 +115,15 @@ OPTIMIZERS = {
 }
 
 
-def train(strategy, precision="float64", optimizer="adamw", **compile_arguments) -> dict[str, np.ndarray]:
+def train(strategy, precision="float64", optimizer="adamw", task="pretraining", **compile_arguments) -> dict:
     """Trains 20 steps, the last on an uneven batch, and returns the weights and the figures of fit and evaluate."""
     set_precision(precision)
     keras.utils.set_random_seed(7)
     with strategy.scope() if strategy else contextlib.nullcontext():
-        model = pretraining_model()
+        model = MODELS[task]()
         model.compile(OPTIMIZERS[optimizer](), **compile_arguments)
     before = {variable.path: variable.numpy() for variable in model.trainable_variables}
-    data = pretraining_data(BATCH * STEPS - 3)
+    data = task_data(task, BATCH * STEPS - 3)
 
     def batches(size):
         return tf.data.Dataset.from_tensor_slices(data).batch(size)
@@ -171,11 +205,11 @@ def by_hand(strategy) -> dict:
 def train_for_ever(strategy) -> None:
     """Trains and prints the steps, until something ends it."""
     with strategy.scope():
-        model = pretraining_model()
+        model = MODELS["pretraining"]()
         model.compile(OPTIMIZERS["adamw"]())
 
     def batches(size):
-        return tf.data.Dataset.from_tensor_slices(pretraining_data(8 * BATCH)).batch(size).repeat()
+        return tf.data.Dataset.from_tensor_slices(task_data("pretraining", 8 * BATCH)).batch(size).repeat()
 
     say = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: print("step", batch, flush=True))
     model.fit(distribute(strategy, batches, BATCH), steps_per_epoch=10**9, verbose=0, callbacks=[say])
@@ -188,12 +222,12 @@ def main(replicas: int, cases: list[str]) -> None:
         set_logical_cpus(replicas)
     strategy = get_strategy("multi_worker_mirrored" if workers else "mirrored")
     assert strategy.num_replicas_in_sync == replicas
-    one_device = functools.cache(lambda precision="float64", optimizer="adamw": train(None, precision, optimizer))
+    one_device = functools.cache(lambda **choices: train(None, **choices))
     if cases == ["endless"]:
         train_for_ever(strategy)
     differences = {}
     for case in cases:
-        same = {name: value for name, value in CASES[case].items() if name in ("precision", "optimizer")}
+        same = {name: value for name, value in CASES[case].items() if name in ("precision", "optimizer", "task")}
         differences[case] = compare(train(strategy, **CASES[case]), one_device(**same))
         print(case, differences[case], file=sys.stderr, flush=True)
     results = {"differences": differences}

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from replica_runs import OPTIMIZERS, pretraining_data, pretraining_model
+from replica_runs import MODELS, OPTIMIZERS, task_data
 from test_replicas import free_ports, start
 from toy_model import Toy, batches, toy_data, weights
 
@@ -121,11 +121,11 @@ def test_filled_up_batches_have_static_shapes():
 def test_the_whole_step_compiles_for_a_tpu():
     """Under XLA, with static shapes and nothing that runs on the host; what only a TPU can show is not shown."""
     set_precision("float32")
-    batch = {name: tf.constant(value[:8]) for name, value in pretraining_data(8).items()}
+    batch = {name: tf.constant(value[:8]) for name, value in task_data("pretraining", 8).items()}
     found = []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(7)
-        model = pretraining_model()
+        model = MODELS["pretraining"]()
         model.bert.embeddings.use_one_hot_embeddings = True
         model.compile(OPTIMIZERS["adamw"](), gradient_accumulation_steps=2)
         model.optimizer.build(model.trainable_variables)

@@ -13,6 +13,7 @@ import pytest
 RUNS = Path(__file__).with_name("replica_runs.py")
 FAST = ["plain", "all at once"]
 SLOW = ["float32", "accumulated", "accumulated unevenly", "several steps", "compiled", "lamb", "keras adam"]
+TASKS = ["classification", "tagging", "questions", "translation"]
 
 
 def start(replicas, cases, **environment):
@@ -54,6 +55,11 @@ def test_two_replicas_train_as_one_device():
 @pytest.mark.slow
 def test_two_replicas_in_every_other_way():
     check(finish(start(2, SLOW)))
+
+
+@pytest.mark.slow
+def test_two_replicas_train_every_task_as_one_device():
+    check(finish(start(2, TASKS)))
 
 
 @pytest.mark.slow
