@@ -322,6 +322,11 @@ def test_recomputation_reuses_the_dropout_masks(float64):
     np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-12)
 
 
+def test_recomputation_without_blocks_is_refused():
+    with pytest.raises(ValueError, match="Toy has no blocks"):
+        Toy().compile("sgd", recompute=True)
+
+
 def test_saved_and_loaded_it_goes_on(tmp_path):
     data = toy_data(32)
     unbroken, _ = trained(data, gradient_accumulation_steps=2)

@@ -27,6 +27,12 @@ def add_distribution_flags(flags: Flags) -> None:
         "micro-batch only; steps count updates.",
         minimum=1,
     )
+    flags.boolean(
+        "recompute",
+        False,
+        "Whether to compute the activations of each layer again in the backward pass instead of keeping them: a third "
+        "more work for a fraction of the memory.",
+    )
     flags.integer(
         "iterations_per_loop",
         1000,

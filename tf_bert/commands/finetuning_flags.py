@@ -82,6 +82,7 @@ def training_options(flags, examples: int):
         iterations_per_loop=steps_per_execution(flags),
         gradient_accumulation_steps=flags.gradient_accumulation_steps,
         jit_compile=flags.xla,
+        recompute=flags.recompute,
         seed=flags.seed,
         group_by_length=flags.group_by_length,
         fixed_length=needs_fixed_length(flags),

@@ -83,6 +83,7 @@ def run(flags) -> int:
         iterations_per_loop=steps_per_execution(flags),
         gradient_accumulation_steps=flags.gradient_accumulation_steps,
         jit_compile=flags.xla,
+        recompute=flags.recompute,
         seed=flags.seed,
         shuffle_buffer=flags.shuffle_buffer,
         deterministic=flags.deterministic,

@@ -52,6 +52,7 @@ class Bert(Checkpointed, Configured, Trainer):
     """
 
     config_class = BertConfig
+    recompute = False  # unless `compile` says so
 
     def __init__(
         self,

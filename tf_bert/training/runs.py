@@ -34,6 +34,7 @@ class RunOptions:
         gradient_accumulation_steps: micro-batches in a batch.
         seed: of weights, dropout and the order of the data.
         jit_compile: compile the step with XLA.
+        recompute: compute activations again in the backward pass instead of keeping them.
         evaluate_every: updates between two evaluations while training; 0 for none.
     """
 
@@ -48,6 +49,7 @@ class RunOptions:
     gradient_accumulation_steps: int = 1
     seed: int = 12345
     jit_compile: bool = False
+    recompute: bool = False
     evaluate_every: int = 0
 
 
@@ -68,6 +70,7 @@ def compile_for(model: Trainer, options: RunOptions) -> None:
         gradient_accumulation_steps=options.gradient_accumulation_steps,
         steps_per_execution=min(options.iterations_per_loop, options.save_checkpoints_steps, options.log_steps),
         jit_compile=options.jit_compile,
+        recompute=options.recompute,
     )
     model.optimizer.build(model.trainable_variables)
 

@@ -63,7 +63,8 @@ class Trainer(keras.Model):
         metric_names: names of the further metrics, as in the dict that `per_example_metrics` returns.
         weight_epsilon: what is added to the weight sum of a loss in training: ``{"masked_lm_loss": 1e-5}`` in BERT.
         label_name: the key of ``inputs`` under which ``fit(x, y)`` puts ``y``.
-        recompute: set by ``compile``, for a model to heed in its ``call`` (`tf_bert.backend.recompute`).
+        recompute: None, or False in a model that has blocks and heeds what ``compile`` sets here
+            (`tf_bert.backend.recompute`).
 
     Example:
         >>> class Line(Trainer):
@@ -94,7 +95,7 @@ class Trainer(keras.Model):
     metric_names: tuple[str, ...] = ()
     weight_epsilon: dict[str, float] = {}
     label_name: str | None = None
-    recompute: bool = False
+    recompute: bool | None = None
 
     def __init__(self, **kwargs):
         if "outputs" in kwargs:
@@ -160,9 +161,11 @@ class Trainer(keras.Model):
         if getattr(self.optimizer, "_distribution_strategy", self.distribute_strategy) is not self.distribute_strategy:
             raise ValueError("model and optimizer were made under different strategies: make both in strategy.scope()")
         self._accumulation = gradient_accumulation_steps
-        for layer in self._flatten_layers():
-            if isinstance(layer, Trainer):
-                layer.recompute = recompute
+        able = [model for model in self._flatten_layers() if getattr(model, "recompute", None) is not None]
+        if recompute and not able:
+            raise ValueError(f"{type(self).__name__} has no blocks whose activations could be computed again")
+        for model in able:
+            model.recompute = recompute
         self._compile_config.config |= {
             "gradient_accumulation_steps": gradient_accumulation_steps,
             "recompute": recompute,
