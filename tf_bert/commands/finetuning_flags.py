@@ -1,18 +1,26 @@
 """The flags of the commands that fine-tune: those that all have of the original, and ours."""
 
+import os
+
 from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution
-from tf_bert.commands.flags import Flags
+from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.quiet import load_tensorflow
 
 STOPPED = 75  # EX_TEMPFAIL: saved after SIGTERM; the same command goes on
 
 
 def add_finetuning_flags(flags: Flags) -> None:
     """Adds the flags to a command's own."""
-    flags.string("bert_config_file", None, "The sizes of the model (bert_config.json).", required=True)
-    flags.string("vocab_file", None, "The vocabulary of the checkpoint.", required=True)
+    beside = "by default what lies beside init_checkpoint or, without one, in output_dir."
+    flags.string("bert_config_file", None, f"The sizes of the model (bert_config.json); {beside}")
+    flags.string("vocab_file", None, f"The vocabulary of the checkpoint; {beside}")
     flags.string("output_dir", None, "Where checkpoints and results go; made if need be.", required=True)
-    flags.string("init_checkpoint", None, "A TensorFlow 1 BERT checkpoint to begin with, or to predict with.")
-    flags.boolean("do_lower_case", True, "Whether to lower-case the text, as the checkpoint was trained.")
+    flags.string("init_checkpoint", None, "A checkpoint in any format, to begin with or to predict with.")
+    flags.boolean(
+        "do_lower_case",
+        True,
+        "Whether to lower-case the text, as the checkpoint was trained; its own note comes first.",
+    )
     flags.integer("train_batch_size", 32, "Examples in a training batch, over all replicas.", minimum=1)
     flags.integer("predict_batch_size", 8, "Examples in a batch of predictions.", minimum=1)
     flags.float("learning_rate", 5e-5, "The peak of the learning rate.", minimum=0.0)
@@ -31,30 +39,83 @@ def add_finetuning_flags(flags: Flags) -> None:
 def read_config_and_tokenizer(flags):
     """The configuration and the tokenizer that the flags name, checked against each other.
 
+    What is not named is what lies beside the checkpoint. ``flags.do_lower_case`` is set to what was noted there.
+
     Raises:
+        UsageError: nothing says the sizes or the vocabulary.
         ValueError: they do not fit, or the casing is not the checkpoint's.
     """
-    from tf_bert.configs import BertConfig
     from tf_bert.progress import say
     from tf_bert.tokenization.full import FullTokenizer
     from tf_bert.tokenization.vocabulary import casing_problem, validate_case_matches_checkpoint
 
+    settings = _noted_settings(flags)
     validate_case_matches_checkpoint(flags.do_lower_case, flags.init_checkpoint)
-    config = BertConfig.from_json_file(flags.bert_config_file)
+    config, config_file, vocab_file = _config_and_vocabulary(flags)
     if flags.max_seq_length > config.max_position_embeddings:
         raise ValueError(
-            f"max_seq_length is {flags.max_seq_length}, and {flags.bert_config_file} has max_position_embeddings "
+            f"max_seq_length is {flags.max_seq_length}, and {config_file} has max_position_embeddings "
             f"{config.max_position_embeddings}: the model reads no more"
         )
-    tokenizer = FullTokenizer(flags.vocab_file, flags.do_lower_case)
+    tokenizer = FullTokenizer(vocab_file, **settings)
     if tokenizer.vocab_size > config.vocab_size:
         raise ValueError(
-            f"{flags.vocab_file} has {tokenizer.vocab_size} lines, and {flags.bert_config_file} has vocab_size "
+            f"{vocab_file} has {tokenizer.vocab_size} lines, and {config_file} has vocab_size "
             f"{config.vocab_size}: ids would lie beyond the table"
         )
     if problem := casing_problem(tokenizer.vocab, flags.do_lower_case):
-        say(f"WARNING: {flags.vocab_file}: {problem}")
+        say(f"WARNING: {vocab_file}: {problem}")
     return config, tokenizer
+
+
+def _noted_settings(flags) -> dict:
+    """How text is split: as it is noted beside the checkpoint, else as the flag says."""
+    from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+
+    place = flags.init_checkpoint or flags.output_dir
+    folder = place if os.path.isdir(place) else os.path.dirname(place) or "."
+    noted = TokenizerSettings.read(folder)
+    if noted is None:
+        return {"do_lower_case": flags.do_lower_case}
+    if flags["do_lower_case"].present and flags.do_lower_case != noted.do_lower_case:
+        raise ValueError(
+            f"{folder} notes do_lower_case {noted.do_lower_case}, and the flag says {flags.do_lower_case}: leave it out"
+        )
+    flags.do_lower_case = noted.do_lower_case
+    return noted.to_dict()
+
+
+def _config_and_vocabulary(flags):
+    """The configuration, the name of where it is from, and the path of the vocabulary."""
+    from tf_bert.configs import BertConfig
+
+    config, config_file, vocab_file = None, flags.bert_config_file, flags.vocab_file
+    if config_file and os.path.basename(config_file) == "config.json":  # Hugging Face's: "gelu" is another one there
+        from tf_bert.checkpoints.huggingface import read_config
+
+        config = read_config(os.path.dirname(config_file) or ".")
+    elif config_file:
+        config = BertConfig.from_json_file(config_file)
+    if config is None or vocab_file is None:
+        place = flags.init_checkpoint or flags.output_dir
+        missing = [name for name in ("bert_config_file", "vocab_file") if not flags[name].value]
+        if not (flags.init_checkpoint or os.path.isdir(place)):
+            raise UsageError(
+                f"missing --{' and --'.join(missing)}, and there is no checkpoint beside which they might lie"
+            )
+        load_tensorflow()
+        from tf_bert.checkpoints.formats import open_checkpoint
+
+        try:
+            checkpoint = open_checkpoint(place, config)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error} (looked for {' and '.join(missing)}, which no flag names)") from None
+        if config is None:
+            config, config_file = checkpoint.config, place
+        vocab_file = vocab_file or checkpoint.vocab_file
+        if vocab_file is None:
+            raise UsageError(f"missing --vocab_file: there is no vocabulary beside {place}")
+    return config, config_file, vocab_file
 
 
 def training_options(flags, examples: int):

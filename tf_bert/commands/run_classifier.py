@@ -1,6 +1,6 @@
 """``tf-bert run_classifier``: fine-tunes BERT to classify texts and pairs, evaluates it, and predicts with it."""
 
-import json
+import functools
 import os
 from collections.abc import Sequence
 
@@ -14,8 +14,7 @@ from tf_bert.commands.finetuning_flags import (
 )
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
-
-LABELS_FILE = "label_list.json"
+from tf_bert.data.label_list import LABELS_FILE, check_labels, noted_labels
 
 FLAGS = Flags(
     "run_classifier",
@@ -79,17 +78,23 @@ def run(flags) -> int:
 
     if flags.do_train:
         options = training_options(flags, len(train))
-        columns = features(train, "train")
+        note = functools.partial(
+            finetuning.write_companions,
+            flags.output_dir,
+            config,
+            tokenizer,
+            "BertForSequenceClassification",
+            processor.kind,
+            labels,
+            max_seq_length=flags.max_seq_length,
+        )
+        columns, begin = features(train, "train"), {"init_checkpoint": flags.init_checkpoint, "note": note}
         try:
-            model = finetuning.finetune(
-                make_model, columns, flags.output_dir, options, init_checkpoint=flags.init_checkpoint, strategy=strategy
-            )
+            model = finetuning.finetune(make_model, columns, flags.output_dir, options, strategy=strategy, **begin)
         except runs.Stopped as stopped:
             print(f"tf-bert run_classifier: {stopped}")
             return STOPPED
         step = options.num_train_steps
-        if chief:
-            _note_labels(flags.output_dir, processor.kind, labels)
     else:
         model = finetuning.compiled(make_model, runs.RunOptions(seed=flags.seed), strategy)
         step = runs.load_for_evaluation(model, flags.output_dir, flags.init_checkpoint)
@@ -123,7 +128,7 @@ def _processor(flags):
             raise UsageError(f"--task_name={flags.task_name} needs --data_dir")
         return find_processor(flags.task_name, flags.skip_bad_rows)
     files = {split: flags[f"{split}_file"].value for split in SPLITS if flags[f"{split}_file"].value}
-    noted = _noted_labels(flags.output_dir, flags.init_checkpoint)
+    noted = noted_labels(flags.output_dir, flags.init_checkpoint)
     given = [label.strip() for label in flags.labels.split(",")] if flags.labels else None
     return OwnFilesProcessor(
         FileFormat(
@@ -149,31 +154,9 @@ def _labels(flags, processor) -> list[str]:
             f"the labels are not known: {LABELS_FILE} is neither in {flags.output_dir} nor beside init_checkpoint; "
             "give --labels in the order of training"
         )
-    noted = _noted_labels(flags.output_dir, None if flags.do_train else flags.init_checkpoint)
-    if noted and (noted["labels"], noted["kind"]) != (labels, processor.kind):
-        raise ValueError(
-            f"the model in {noted['where']} was trained with kind {noted['kind']} and the labels "
-            f"{', '.join(noted['labels'])}; now they are {processor.kind}: {', '.join(labels)}. Give --labels as they "
-            "were, or another output_dir for a new model"
-        )
+    noted = noted_labels(flags.output_dir, None if flags.do_train else flags.init_checkpoint)
+    check_labels(noted, processor.kind, labels)
     return labels
-
-
-def _noted_labels(output_dir: str, init_checkpoint: str | None) -> dict | None:
-    """What `_note_labels` wrote in a run's folder, or else beside the checkpoint."""
-    for folder in (output_dir, init_checkpoint and os.path.dirname(init_checkpoint)):
-        path = folder and os.path.join(folder, LABELS_FILE)
-        if path and os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                return json.load(file) | {"where": folder}
-    return None
-
-
-def _note_labels(output_dir: str, kind: str, labels: Sequence[str]) -> None:
-    from tf_bert.files import atomic_writer
-
-    with atomic_writer(os.path.join(output_dir, LABELS_FILE), "w") as file:
-        json.dump({"kind": kind, "labels": list(labels)}, file, indent=1)
 
 
 def _features(flags, examples, labels, tokenizer, name: str, kind: str, write: bool):

@@ -1,5 +1,6 @@
 """``tf-bert run_squad``: fine-tunes BERT to answer questions about documents, and answers them."""
 
+import functools
 import os
 import random
 from collections.abc import Sequence
@@ -81,10 +82,19 @@ def run(flags) -> int:
         options = training_options(flags, len(train))
         random.Random(SHUFFLING_SEED).shuffle(train)
         columns = _columns(_features(flags, train, tokenizer, "train", chief), training=True)
+        note = functools.partial(
+            finetuning.write_companions,
+            flags.output_dir,
+            config,
+            tokenizer,
+            "BertForQuestionAnswering",
+            "squad",
+            max_seq_length=flags.max_seq_length,
+            version_2_with_negative=version_2,
+        )
+        begin = {"init_checkpoint": flags.init_checkpoint, "note": note}
         try:
-            model = finetuning.finetune(
-                make_model, columns, flags.output_dir, options, init_checkpoint=flags.init_checkpoint, strategy=strategy
-            )
+            model = finetuning.finetune(make_model, columns, flags.output_dir, options, strategy=strategy, **begin)
         except runs.Stopped as stopped:
             print(f"tf-bert run_squad: {stopped}")
             return STOPPED

@@ -2,13 +2,19 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.files import make_folder
+from tf_bert.checkpoints import formats
+from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+from tf_bert.configs import BertConfig
+from tf_bert.data.label_list import note_labels
+from tf_bert.files import atomic_writer, make_folder
+from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.prediction import SEQUENCES
 from tf_bert.training.resume import clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, train
@@ -107,6 +113,7 @@ def finetune(
     *,
     init_checkpoint: str | os.PathLike | None = None,
     strategy: tf.distribute.Strategy | None = None,
+    note: Callable[[], None] | None = None,
 ) -> Trainer:
     """Trains a model, or goes on with a run that was stopped; see `tf_bert.training.pretraining.pretrain`.
 
@@ -117,6 +124,8 @@ def finetune(
         options: how to train.
         init_checkpoint: weights to begin with, where ``output_dir`` has no checkpoint.
         strategy: where to train; the default strategy is one device.
+        note: writes what belongs beside the checkpoints (`write_companions`); called before the first step, by one
+            process, once the weights are loaded.
 
     Raises:
         ValueError: the checkpoint does not fit, or the run is beyond ``num_train_steps`` already.
@@ -135,7 +144,9 @@ def finetune(
         "group_by_length": options.group_by_length,
     }
     state = begin(model, output_dir, options, data, init_checkpoint)
-    say_start(model, options, state, columns["input_ids"].shape[1])
+    if note is not None and is_chief(strategy):
+        note()
+    say_start(model, options, state, columns["input_ids"].shape[-1])
     while state.step < options.num_train_steps:
 
         def make_batches(size: int, had: int = state.records) -> tf.data.Dataset:
@@ -152,3 +163,34 @@ def compiled(make_model: Callable[[], Trainer], options: RunOptions, strategy: t
         model = make_model()
         compile_for(model, options)
     return model
+
+
+def write_companions(
+    output_dir: str | os.PathLike,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+    architecture: str,
+    kind: str,
+    labels: Sequence[str] = (),
+    **settings: Any,
+) -> None:
+    """Puts configuration, vocabulary, casing and labels into the folder of a run, so that it is a whole model.
+
+    Args:
+        output_dir: where the checkpoints are, or will be.
+        config: of the model.
+        tokenizer: of the data.
+        architecture: a key of `tf_bert.checkpoints.formats.ARCHITECTURES`.
+        kind: see `tf_bert.data.label_list.note_labels`, as for the rest.
+        labels: in the order of their ids.
+        **settings: what else prediction has to know.
+
+    Raises:
+        ValueError: another vocabulary is there already.
+    """
+    switches = TokenizerSettings.of(tokenizer)
+    formats.copy_companions(output_dir, tokenizer.vocab_file, switches)
+    noted = config.extra | {"architectures": [architecture]} | switches.to_dict()
+    with atomic_writer(os.path.join(output_dir, formats.GOOGLE_CONFIG), "w") as file:
+        file.write(dataclasses.replace(config, extra=noted).to_json_string())
+    note_labels(output_dir, kind, labels, **settings)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tf_bert.checkpoints import google, loading, names
+from tf_bert.checkpoints import formats, loading, names
+from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
@@ -89,7 +90,7 @@ def begin(
         output_dir: the folder of the run.
         options: how to train.
         data: what the order of the data depends on.
-        init_checkpoint: weights of a new run.
+        init_checkpoint: weights of a new run, in any format that `tf_bert.checkpoints` reads.
 
     Raises:
         ValueError: the run is beyond ``num_train_steps`` already.
@@ -123,9 +124,31 @@ def begin(
     return state
 
 
+def open_initial(init_checkpoint: str | os.PathLike, config: BertConfig) -> formats.Checkpoint:
+    """Opens weights to begin with, in any format, also where no configuration lies beside them.
+
+    Raises:
+        ValueError: a configuration beside them says that they were trained for another one; see also
+            `tf_bert.checkpoints.formats.open_checkpoint`.
+    """
+    try:
+        checkpoint = formats.open_checkpoint(init_checkpoint)
+    except FileNotFoundError:  # maybe only the configuration
+        return formats.open_checkpoint(init_checkpoint, config)
+    for name in ("hidden_act", "num_attention_heads"):  # what the shapes of the variables do not tell
+        found, expected = getattr(checkpoint.config, name), getattr(config, name)
+        if found != expected:
+            raise ValueError(
+                f"{os.fspath(init_checkpoint)} was trained with {name} {found!r}, as the configuration beside it says, "
+                f"and the model has {expected!r}: its outputs would be others. Give the checkpoint's own "
+                "bert_config_file"
+            )
+    return checkpoint
+
+
 def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) -> loading.LoadReport:
     """Loads weights to begin with; the head of another task, with other labels, starts fresh."""
-    reader = google.GoogleReader(init_checkpoint)
+    reader = open_initial(init_checkpoint, model.config).reader
     for name, variable in names.model_variables(model).items():
         if name in TASK_HEAD and reader.shapes.get(name, variable.shape) != tuple(variable.shape):
             found = reader.shapes.pop(name)
@@ -211,7 +234,7 @@ def load_for_evaluation(
         return state.step
     if not init_checkpoint:
         raise ValueError(f"nothing to evaluate: no checkpoint in {os.fspath(output_dir)} and no init_checkpoint")
-    report = google.load_checkpoint(model, init_checkpoint)
+    report = loading.load_weights(model, open_initial(init_checkpoint, model.config).reader)
     if report.missing:
         raise ValueError(
             f"{init_checkpoint} has no value for {', '.join(report.missing)}: what the model says would be "

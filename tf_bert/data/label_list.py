@@ -1,0 +1,73 @@
+"""What a fine-tuned model's outputs mean: its kind of task and its labels, in a file beside its checkpoints."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tf_bert.files import atomic_writer
+
+LABELS_FILE = "label_list.json"
+
+
+def note_labels(folder: str | os.PathLike, kind: str, labels: Sequence[str] = (), **settings: Any) -> None:
+    """Writes ``label_list.json``.
+
+    Args:
+        folder: of the checkpoints.
+        kind: ``"single"``, ``"multi"``, ``"regression"``, ``"choice"``, ``"tags"`` or ``"squad"``.
+        labels: in the order of their ids.
+        **settings: what else prediction has to know.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     note_labels(folder, "single", ["bad", "good"])
+        ...     noted_labels(folder)["labels"]
+        ['bad', 'good']
+    """
+    with atomic_writer(os.path.join(folder, LABELS_FILE), "w") as file:
+        json.dump({"kind": kind, "labels": list(labels), **settings}, file, indent=1)
+
+
+def noted_labels(*checkpoints: str | os.PathLike | None) -> dict[str, Any] | None:
+    """Reads what `note_labels` wrote in the first of some places that has it; None where none has.
+
+    Args:
+        *checkpoints: each a folder, a checkpoint in one, or None.
+
+    Returns:
+        ``kind``, ``labels``, the settings, and ``where``: the folder.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    for place in checkpoints:
+        if not place:
+            continue
+        folder = os.fspath(place) if os.path.isdir(place) else os.path.dirname(place)
+        path = os.path.join(folder, LABELS_FILE)
+        if os.path.exists(path):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    found = json.load(file)
+                if not isinstance(found["kind"], str) or not all(isinstance(name, str) for name in found["labels"]):
+                    raise ValueError("expected kind, a text, and labels, a list of texts")
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path} is damaged: {error}; remove it, and say the labels by --labels") from None
+            return found | {"where": folder}
+    return None
+
+
+def check_labels(noted: Mapping[str, Any] | None, kind: str, labels: Sequence[str]) -> None:
+    """Stops where a model would be used, or trained on, with other labels than it was trained with.
+
+    Raises:
+        ValueError: says which they were and which they are now.
+    """
+    if noted and (noted["labels"], noted["kind"]) != (list(labels), kind):
+        raise ValueError(
+            f"the model in {noted['where']} was trained with kind {noted['kind']} and the labels "
+            f"{', '.join(noted['labels'])}; now they are {kind}: {', '.join(labels)}. Give --labels as they "
+            "were, or another output_dir for a new model"
+        )
