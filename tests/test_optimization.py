@@ -294,3 +294,14 @@ def test_frozen_variables_stay_and_do_not_count_in_the_norm():
     np.testing.assert_allclose(optimizer.adam_m(made[2]).numpy() / 0.1, [0.3, 0.4], rtol=1e-4)  # a norm below 1
     with pytest.warns(UserWarning, match="'layer_9/' matches no variable"):
         create_optimizer(0.1, 10, frozen=["layer_9/"]).build(variables(bert__pooler__dense__kernel=(2,)))
+
+
+def test_clipping_by_slices_that_are_not_merged():
+    """Rows 1 and 1 count as (3, 0) and (0, 4), whose norm is 5 as when merged, and (3, 0) twice as sqrt(18), not 6."""
+    table = keras.Variable(np.zeros((2, 2), "float32"), name="table")
+    optimizer = AdamWeightDecay(1.0, beta_1=0.0, global_clipnorm=1.0, clip_unmerged_slices=True)
+    slices = tf.IndexedSlices(tf.constant([[3.0, 0.0], [3.0, 0.0]]), tf.constant([1, 1]), tf.constant([2, 2]))
+    optimizer.apply([slices], [table])
+    np.testing.assert_allclose(optimizer.adam_m(table).numpy(), [[0, 0], [6 / np.sqrt(18), 0]], rtol=1e-4)
+    again = AdamWeightDecay.from_config(optimizer.get_config())
+    assert again.clip_unmerged_slices and not AdamWeightDecay(1.0).clip_unmerged_slices

@@ -2,16 +2,18 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_bert.checkpoints import google
+from tf_bert.checkpoints.names import model_variables
 from tf_bert.commands import run_squad
 from tf_bert.configs import BertConfig
 from tf_bert.models.bert_tasks import BertQuestionAnswering
 from tf_bert.tokenization import save_vocab
-from tf_bert.training.finetuning import FineTuningOptions, compiled
+from tf_bert.training.optimization import create_optimizer
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who where ? . is in the Anna Ben Carl Dora Rome Paris Oslo Bern and".split()
 PEOPLE, TOWNS = ["Anna", "Ben", "Carl", "Dora"], ["Rome", "Paris", "Oslo", "Bern"]
@@ -103,27 +105,43 @@ def test_prediction_from_a_checkpoint_alone(task, trained, tmp_path):
         assert answers[0]["start_logit"] == pytest.approx(second[key][0]["start_logit"], abs=1e-5)
 
 
-def test_the_first_training_step_is_the_originals(golden):
-    """Its loss, rate and dense norm; the original clipped by the norm of slices that were not merged."""
+def golden_squad(golden, **optimizer):
+    """The original's model before its ten steps, their batch, and what came out."""
     arrays = np.load(golden / "E_finetune/squad.npz")
     values = json.loads((golden / "C_modeling/bert_config.json").read_text())
     config = BertConfig.from_dict(values | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
-    options = FineTuningOptions(num_train_steps=10, learning_rate=1e-3, num_warmup_steps=2)
-
-    def make_model():
-        model = BertQuestionAnswering(config, add_pooler=True)
-        model.bert.pooler.trainable = False
-        google.load_checkpoint(model, golden / "C_modeling/ckpt_bumped/bert_model.ckpt")
-        model.span.output_weights.assign(arrays["head/cls/squad/output_weights"])
-        model.span.output_bias.assign(arrays["head/cls/squad/output_bias"])
-        return model
-
-    model = compiled(make_model, options, tf.distribute.get_strategy())
+    model = BertQuestionAnswering(config, add_pooler=True)
+    model.bert.pooler.trainable = False
+    google.load_checkpoint(model, golden / "C_modeling/ckpt_bumped/bert_model.ckpt")
+    model.span.output_weights.assign(arrays["head/cls/squad/output_weights"])
+    model.span.output_bias.assign(arrays["head/cls/squad/output_bias"])
+    model.compile(create_optimizer(1e-3, 10, 2, **optimizer))
     inputs = {name.removeprefix("input/"): tf.constant(arrays[name]) for name in arrays if name.startswith("input/")}
+    return model, inputs, arrays
+
+
+def test_the_first_training_step_is_the_originals(golden):
+    """Its loss, rate and dense norm; the original clipped by the norm of slices that were not merged."""
+    model, inputs, arrays = golden_squad(golden)
     logs = model.train_on_batch(inputs, return_dict=True)
     assert float(logs["loss"]) == pytest.approx(arrays["train/loss"][0], rel=1e-5)
     assert float(logs["gradient_norm"]) == pytest.approx(arrays["train/dense_grad_norm"][0], rel=1e-5)
     assert float(logs["learning_rate"]) == pytest.approx(arrays["train/lr"][0])
+
+
+def test_ten_steps_are_the_originals_when_clipped_as_it_clipped(golden):
+    model, inputs, arrays = golden_squad(golden, clip_unmerged_slices=True)
+    batches = tf.data.Dataset.from_tensors(inputs).repeat(10)
+    seen = []
+    keep = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(dict(logs)))
+    model.fit(batches, shuffle=False, verbose=0, callbacks=[keep])
+    np.testing.assert_allclose([log["gradient_norm"] for log in seen], arrays["train/grad_norm"], rtol=1e-4)
+    np.testing.assert_allclose([log["learning_rate"] for log in seen], arrays["train/lr"], rtol=1e-5)
+    found = {f"train_final/{name}": variable.numpy() for name, variable in model_variables(model).items()}
+    names = [name for name in arrays if name.startswith("train_final/")]
+    assert set(names) <= set(found)
+    for name in names:
+        np.testing.assert_allclose(found[name], arrays[name], rtol=0, atol=1e-5, err_msg=name)
 
 
 def refused(capsys, arguments) -> str:

@@ -42,7 +42,20 @@ def gradients_are_summed(optimizer: keras.optimizers.Optimizer) -> Iterator[None
 
 def global_norm(gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
     """The Euclidean norm of all gradients taken as one vector."""
-    return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(gradient) for gradient in gradients if gradient is not None]))
+    return tf.sqrt(sum_of_squares(gradients))
+
+
+def sum_of_squares(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> tf.Tensor:
+    """The square of the norm of all gradients; slices count one by one, also where several are of the same row."""
+    values = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
+    return 2.0 * tf.add_n([tf.nn.l2_loss(value) for value in values if value is not None])
+
+
+def clip_by_norm(gradients: Sequence[tf.Tensor], norm: tf.Tensor, largest: float) -> list[tf.Tensor]:
+    """Gradients of the global norm ``norm``, made shorter where it is above ``largest``."""
+    # Not finite in, not finite out: a NaN in one gradient shows in all.
+    scale = largest / tf.maximum(norm, largest) + (norm - norm)
+    return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
 
 class _ByPath:
@@ -52,6 +65,8 @@ class _ByPath:
         not_decayed: regular expressions; what one of them is found in is not decayed.
         rate_factors: regular expression -> what the rate is multiplied by; the first one that is found counts.
         layer_decay: the rate falls by this factor from each layer to the one below.
+        clip_unmerged_slices: whether ``global_clipnorm`` is held against the norm in which repeated ids of a look-up
+            count one by one.
     """
 
     def _set_paths(
@@ -59,10 +74,12 @@ class _ByPath:
         not_decayed: Sequence[str] | None,
         rate_factors: Mapping[str, float] | None = None,
         layer_decay: float | None = None,
+        clip_unmerged_slices: bool = False,
     ) -> None:
         self.not_decayed = list(not_decayed or ())
         self.rate_factors = dict(rate_factors or {})
         self.layer_decay = layer_decay
+        self.clip_unmerged_slices = clip_unmerged_slices
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None) -> None:
         """Replaces the exclusion list (before the optimizer is built), and keeps it in the config.
@@ -112,6 +129,11 @@ class _ByPath:
         return self._factors[self._get_variable_index(variable)]
 
     def _backend_apply_gradients(self, grads, trainable_variables) -> None:
+        if self.clip_unmerged_slices and self.global_clipnorm and "_all_reduce_sum_gradients" not in vars(self):
+            if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+                raise ValueError("clip_unmerged_slices on several replicas needs the models of tf_bert and their fit")
+            norm = tf.sqrt(sum_of_squares(grads))
+            grads = clip_by_norm([tf.convert_to_tensor(gradient) for gradient in grads], norm, self.global_clipnorm)
         pairs = [
             (tf.convert_to_tensor(gradient), variable)  # sparse slices become dense
             for gradient, variable in zip(grads, trainable_variables, strict=True)
@@ -126,10 +148,9 @@ class _ByPath:
     def _clip_gradients(self, grads):
         if not self.global_clipnorm:
             return super()._clip_gradients(grads)
-        # Not finite in, not finite out: a NaN in one gradient shows in all.
-        norm = global_norm(grads)
-        scale = self.global_clipnorm / tf.maximum(norm, self.global_clipnorm) + (norm - norm)
-        return [gradient * tf.cast(scale, gradient.dtype) for gradient in grads]
+        if self.clip_unmerged_slices:
+            return grads  # whoever saw the slices has clipped them: the trainer, or `_backend_apply_gradients`
+        return clip_by_norm(grads, global_norm(grads), self.global_clipnorm)
 
     def _apply_weight_decay(self, variables) -> None:
         pass  # update_step decays, at the variable's own rate
@@ -145,6 +166,7 @@ class _ByPath:
             "exclude_from_weight_decay": list(self.not_decayed),
             "rate_factors": dict(self.rate_factors),
             "layer_decay": self.layer_decay,
+            "clip_unmerged_slices": self.clip_unmerged_slices,
         }
 
 
@@ -191,6 +213,7 @@ class AdamWeightDecay(_ByPath, keras.optimizers.Optimizer):
             (the first that is); 0 freezes them.
         layer_decay: the rate of each layer is that of the one above, times this (Howard and Ruder 2018, section 3.2);
             heads have the full rate, embeddings the lowest.
+        clip_unmerged_slices: hold ``global_clipnorm`` against another norm, see `create_optimizer`.
         **kwargs: what every Keras optimizer takes, such as ``global_clipnorm``. Gradients are summed over the replicas
             before they are clipped.
 
@@ -219,6 +242,7 @@ class AdamWeightDecay(_ByPath, keras.optimizers.Optimizer):
         bias_correction: bool = False,
         rate_factors: Mapping[str, float] | None = None,
         layer_decay: float | None = None,
+        clip_unmerged_slices: bool = False,
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, weight_decay=weight_decay_rate, name=name, **kwargs)
@@ -226,7 +250,7 @@ class AdamWeightDecay(_ByPath, keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.bias_correction = bias_correction
-        self._set_paths(exclude_from_weight_decay, rate_factors, layer_decay)
+        self._set_paths(exclude_from_weight_decay, rate_factors, layer_decay, clip_unmerged_slices)
 
     def build(self, variables) -> None:
         """Creates the moments ``adam_m`` and ``adam_v`` of every variable."""
@@ -298,6 +322,7 @@ class Lamb(_ByPath, keras.optimizers.Lamb):
         exclude_from_weight_decay: see `AdamWeightDecay`, as for those that follow.
         rate_factors: regular expression -> factor.
         layer_decay: factor from layer to layer.
+        clip_unmerged_slices: likewise.
         **kwargs: what `keras.optimizers.Lamb` takes; ``weight_decay`` lies beside the trust ratio, not inside it.
     """
 
@@ -307,10 +332,11 @@ class Lamb(_ByPath, keras.optimizers.Lamb):
         exclude_from_weight_decay: Sequence[str] | None = NOT_DECAYED,
         rate_factors: Mapping[str, float] | None = None,
         layer_decay: float | None = None,
+        clip_unmerged_slices: bool = False,
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, **kwargs)
-        self._set_paths(exclude_from_weight_decay, rate_factors, layer_decay)
+        self._set_paths(exclude_from_weight_decay, rate_factors, layer_decay, clip_unmerged_slices)
 
     def update_step(self, gradient, variable, learning_rate) -> None:
         """Updates one variable and its moments in place."""
@@ -333,6 +359,7 @@ def create_optimizer(
     layer_decay: float | None = None,
     head_lr: float | None = None,
     frozen: Sequence[str] = (),
+    clip_unmerged_slices: bool = False,
 ) -> keras.optimizers.Optimizer:
     """The optimizer that BERT is trained with: schedule, decay and clipping by the global norm.
 
@@ -345,13 +372,15 @@ def create_optimizer(
         weight_decay_rate: see `AdamWeightDecay`.
         exclude_from_weight_decay: see `AdamWeightDecay`.
         clip_norm: the largest global norm of the gradients, after they are summed over the replicas; None for any.
-            Gradients of look-ups are dense here; the original's norm for fine-tuning on CPU and GPU counted repeated
-            ids in a batch as separate slices, which is another number.
+            Gradients of look-ups are dense here, and a row counts once.
         bias_correction: see `AdamWeightDecay`; LAMB always corrects.
         layer_decay: see `AdamWeightDecay`.
         head_lr: peak learning rate of the heads (what is not in ``bert/``), where it is another one.
         frozen: regular expressions; the variables in whose path one is found are not trained, and cost no backward
             pass: ``["embeddings/", "layer_[0-3]/"]``.
+        clip_unmerged_slices: hold ``clip_norm`` against the norm that the original used in fine-tuning on CPU and GPU,
+            in which every occurrence of an id in the batch counts as a vector of its own. (In pre-training the table is
+            the output layer too, its gradient is dense, and both norms are one.)
 
     Returns:
         A Keras optimizer for ``model.compile``.
@@ -370,6 +399,7 @@ def create_optimizer(
         "rate_factors": rate_factors,
         "layer_decay": layer_decay,
         "global_clipnorm": clip_norm,
+        "clip_unmerged_slices": clip_unmerged_slices,
     }
     if optimizer == "adamw":
         return AdamWeightDecay(schedule, weight_decay_rate, bias_correction=bias_correction, **by_path)

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_bert.training.execution import NOT_FINITE, NonFiniteLossError, StepFunction
-from tf_bert.training.optimization import global_norm, gradients_are_summed
+from tf_bert.training.optimization import clip_by_norm, gradients_are_summed, sum_of_squares
 
 __all__ = ["NonFiniteLossError", "Trainer", "WeightedMean"]
 
@@ -106,6 +106,7 @@ class Trainer(keras.Model):
         self._own_losses = bool(self.loss_names)
         self._accumulation = 1
         self._epoch_steps = None
+        self._sliced = []
 
     def loss_weights(self, inputs: dict) -> dict:
         """The weight of every value of every loss; may depend on the inputs only.
@@ -197,15 +198,19 @@ class Trainer(keras.Model):
         differentiate = self._gradients
         if self.jit_compile:  # only what lies between the collectives
             differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
-        gradients, sums = differentiate(inputs, tf.math.divide_no_nan(loss_scale, weights), position)
-        variables = [v for v, g in zip(self._moved_variables(), gradients, strict=True) if g is not None]
-        gradients = [gradient for gradient in gradients if gradient is not None]
-        gradients, sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums))
+        gradients, sums, slices = differentiate(inputs, tf.math.divide_no_nan(loss_scale, weights), position)
+        given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        moved = self._moved_variables()
+        variables, gradients = [moved[i] for i in given], [gradients[i] for i in given]
+        gradients, sums, slices = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums, slices))
 
         # The sums of a step that float16 overflow makes the optimizer skip must not spoil the epoch's.
         finite = tf.reduce_all(tf.math.is_finite(sums))
         logs = self._update_trackers(tf.where(finite, sums, 0.0), weights, tf.where(finite, examples, 0.0))
-        norm = global_norm(gradients) / tf.cast(loss_scale, gradients[0].dtype)
+        merged = [gradient for i, gradient in zip(given, gradients, strict=True) if i not in self._sliced]
+        norm = tf.sqrt(sum_of_squares(merged) + slices) / tf.cast(loss_scale, gradients[0].dtype)
+        if self._clips_slices():
+            gradients = clip_by_norm(gradients, norm, self._own_optimizer().global_clipnorm)
         with tf.control_dependencies([self._check_finite(sums, norm, step)]), gradients_are_summed(self.optimizer):
             self.optimizer.apply(gradients, variables)
         return {**logs, "gradient_norm": norm, "learning_rate": learning_rate}
@@ -229,9 +234,16 @@ class Trainer(keras.Model):
 
     def _moved_variables(self) -> list[keras.Variable]:
         """The trainable variables that the optimizer does not hold fast."""
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of a LossScaleOptimizer
-        factor = getattr(optimizer, "rate_factor", lambda variable: 1.0)
+        factor = getattr(self._own_optimizer(), "rate_factor", lambda variable: 1.0)
         return [variable for variable in self.trainable_variables if factor(variable)]
+
+    def _own_optimizer(self) -> keras.optimizers.Optimizer:
+        return getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of a LossScaleOptimizer
+
+    def _clips_slices(self) -> bool:
+        """Whether gradients are clipped by the norm of slices that are not merged, which only the tape shows."""
+        optimizer = self._own_optimizer()
+        return bool(getattr(optimizer, "clip_unmerged_slices", False) and optimizer.global_clipnorm)
 
     def seed_state(self) -> list[keras.Variable]:
         """The seed of every dropout layer. The trainer never changes them: see `_dropout_seeds`."""
@@ -314,21 +326,28 @@ class Trainer(keras.Model):
         return loss, tf.stack(sums + [total(*metrics[name]) for name in self.metric_names])
 
     def _gradients(self, inputs: dict, factors, position):
-        """Gradients of this replica's share of the loss (None where there is none), and the sums of `_forward`."""
+        """Gradients of this replica's share of the loss, the sums of `_forward`, and the squares of unmerged slices.
+
+        A gradient is None where there is none. The squares are those of the variables in ``_sliced``.
+        """
 
         def differentiate(inputs, position):
             with tf.GradientTape() as tape:
                 loss, sums = self._forward(inputs, factors, position, training=True)
             gradients = tape.gradient(loss, self._moved_variables())
-            return [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients], sums
+            slices = [(i, g) for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
+            self._sliced = [i for i, _ in slices] if self._clips_slices() else []
+            squares = sum_of_squares([g for _, g in slices]) if self._sliced else tf.zeros([], loss.dtype)
+            gradients = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+            return gradients, sums, squares
 
         if self._accumulation == 1:
             return differentiate(inputs, position)
         micro_batches = _split(inputs, self._accumulation)
         with_gradient = []
 
-        def add_micro_batch(i, total_gradients, total_sums):
-            gradients, sums = differentiate(
+        def add_micro_batch(i, total_gradients, total_sums, total_squares):
+            gradients, sums, squares = differentiate(
                 {name: value[i] for name, value in micro_batches.items()},
                 position * self._accumulation + tf.cast(i, position.dtype),
             )
@@ -337,19 +356,21 @@ class Trainer(keras.Model):
                 total if gradient is None else total + gradient
                 for total, gradient in zip(total_gradients, gradients, strict=True)
             ]
-            return i + 1, gradients, total_sums + sums
+            return i + 1, gradients, total_sums + sums, total_squares + squares
 
-        _, gradients, sums = tf.while_loop(
+        _, gradients, sums, squares = tf.while_loop(
             lambda i, *_: i < self._accumulation,
             add_micro_batch,
             (
                 0,
                 [tf.zeros(variable.shape, variable.dtype) for variable in self._moved_variables()],
                 tf.zeros([len(self.loss_names) + 1 + len(self.metric_names), 2], factors.dtype),
+                tf.zeros([], factors.dtype),
             ),
             parallel_iterations=1,
         )
-        return [gradient if has else None for gradient, has in zip(gradients, with_gradient, strict=True)], sums
+        gradients = [gradient if has else None for gradient, has in zip(gradients, with_gradient, strict=True)]
+        return gradients, sums, squares
 
     def _update_trackers(self, sums, weights, examples) -> dict:
         """Adds global sums to the metrics and returns their values so far."""
