@@ -40,7 +40,7 @@ CASES = {
     "keras adam": {"optimizer": "adam"},
     "classification": {"task": "classification", "gradient_accumulation_steps": 2},
     "tagging": {"task": "tagging", "gradient_accumulation_steps": 2},
-    "questions": {"task": "questions", "gradient_accumulation_steps": 2},
+    "questions": {"task": "questions", "optimizer": "by slices", "gradient_accumulation_steps": 2},
     "translation": {"task": "translation", "gradient_accumulation_steps": 2},
 }
 
@@ -110,6 +110,7 @@ def task_data(task: str, examples: int) -> dict:
 
 OPTIMIZERS = {
     "adamw": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=1.0),
+    "by slices": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=0.1, clip_unmerged_slices=True),
     "lamb": lambda: Lamb(1e-3, weight_decay=0.01, global_clipnorm=1.0),
     "adam": lambda: keras.optimizers.Adam(1e-3, global_clipnorm=1.0, epsilon=1e-4),
 }

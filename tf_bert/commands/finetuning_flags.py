@@ -34,6 +34,12 @@ def add_finetuning_flags(flags: Flags) -> None:
     flags.boolean(
         "group_by_length", False, "Whether training batches get examples of about one length, which saves padding."
     )
+    flags.boolean(
+        "clip_unmerged_slices",
+        False,
+        "Whether gradients are clipped by the norm that the original used, in which each occurrence of an id in the "
+        "batch counts by itself.",
+    )
 
 
 def read_config_and_tokenizer(flags):
@@ -146,6 +152,7 @@ def training_options(flags, examples: int):
         recompute=flags.recompute,
         seed=flags.seed,
         group_by_length=flags.group_by_length,
+        clip_unmerged_slices=flags.clip_unmerged_slices,
         fixed_length=needs_fixed_length(flags),
     )
 

@@ -31,10 +31,12 @@ class FineTuningOptions(RunOptions):
         group_by_length: see `shuffled_batches`, as for those that are not here; others see
             `tf_bert.training.runs.RunOptions`.
         fixed_length: leave all padding.
+        clip_unmerged_slices: see `tf_bert.training.optimization.create_optimizer`.
     """
 
     group_by_length: bool = False
     fixed_length: bool = False
+    clip_unmerged_slices: bool = False
 
 
 def shuffled_batches(
@@ -162,6 +164,8 @@ def compiled(make_model: Callable[[], Trainer], options: RunOptions, strategy: t
     with strategy.scope():
         model = make_model()
         compile_for(model, options)
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of a LossScaleOptimizer
+        optimizer.clip_unmerged_slices = getattr(options, "clip_unmerged_slices", False)
     return model
 
 
