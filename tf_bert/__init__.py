@@ -29,6 +29,8 @@ _EXPORTS = {
     "Constraints": "tf_bert.decoding.constraints",
     "DataProcessor": "tf_bert.data.processors",
     "FullTokenizer": "tf_bert.tokenization",
+    "GPT": "tf_bert.models.gpt",
+    "GPTConfig": "tf_bert.configs",
     "Greedy": "tf_bert.decoding.sampling",
     "HardAttention": "tf_bert.layers.hard_attention",
     "InGraphTokenizer": "tf_bert.tokenization",

@@ -25,6 +25,7 @@ class MultiHeadAttention(keras.layers.Layer):
         mask: what masked scores become. ``"additive"`` subtracts 10000, as BERT does: a row with nothing to attend to
             behaves as if nothing were masked. ``"exclude"`` gives such a row zero output.
         kernel_initializer: a Keras initializer or its name.
+        window: with ``causal``, how many positions one sees at most, itself among them; None for all before it.
 
     Call arguments:
         x: [B, F, H], where the queries come from.
@@ -57,14 +58,18 @@ class MultiHeadAttention(keras.layers.Layer):
         causal: bool = False,
         mask: str = "additive",
         kernel_initializer: Any = None,
+        window: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if window is not None and not causal:
+            raise ValueError("a window needs causal attention")
         if hidden_size % num_heads:
             raise ValueError(f"hidden_size {hidden_size} is not a multiple of num_heads {num_heads}")
         if mask not in ("additive", "exclude"):
             raise ValueError(f'mask must be "additive" or "exclude", not {mask!r}')
         self.num_heads, self.hidden_size, self.causal, self.mask = num_heads, hidden_size, causal, mask
+        self.window = window
         self.kernel_initializer = keras.initializers.get(kernel_initializer or create_initializer())
         self.query, self.key, self.value, self.project = (
             keras.layers.Dense(
@@ -143,7 +148,10 @@ class MultiHeadAttention(keras.layers.Layer):
             allowed = allowed[:, None, None, :] if len(allowed.shape) == 2 else allowed[:, None, :, :]
         if self.causal:
             queries = first_query + ops.arange(scores_shape[2])
-            causal = ops.arange(scores_shape[3]) <= queries[:, None]  # [F, T]
+            distance = queries[:, None] - ops.arange(scores_shape[3])  # [F, T]
+            causal = distance >= 0
+            if self.window is not None:
+                causal = ops.logical_and(causal, distance < self.window)
             allowed = causal if allowed is None else ops.logical_and(allowed, causal)
         return allowed
 
@@ -165,5 +173,6 @@ class MultiHeadAttention(keras.layers.Layer):
             "dropout": self.dropout.rate,
             "causal": self.causal,
             "mask": self.mask,
+            "window": self.window,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }

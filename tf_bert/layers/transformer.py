@@ -22,7 +22,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         activation: of the feed-forward network, see `get_activation`.
         dropout: of what each of the two sublayers adds.
         attention_dropout: of the attention probabilities.
-        causal, mask: see `MultiHeadAttention`.
+        causal, mask, window: see `MultiHeadAttention`.
         pre_norm: whether to normalise what goes into a sublayer (GPT-2) instead of the sum that comes out.
         layer_norm_epsilon: added to the variance.
         kernel_initializer: a Keras initializer or its name.
@@ -57,6 +57,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         pre_norm: bool = False,
         layer_norm_epsilon: float = 1e-12,
         kernel_initializer: Any = None,
+        window: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -64,7 +65,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer or create_initializer())
         options = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
         self.attention = MultiHeadAttention(
-            num_heads, hidden_size, attention_dropout, causal, mask, name="attention", **options
+            num_heads, hidden_size, attention_dropout, causal, mask, window=window, name="attention", **options
         )
         self.feed_forward = FeedForward(intermediate_size, hidden_size, activation, **options)
         self.attention_norm, self.output_norm = (
@@ -127,6 +128,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
             "attention_dropout": self.attention.dropout.rate,
             "causal": self.attention.causal,
             "mask": self.attention.mask,
+            "window": self.attention.window,
             "pre_norm": self.pre_norm,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

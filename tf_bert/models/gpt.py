@@ -1,0 +1,201 @@
+"""GPT: a decoder of Transformer blocks that is trained to say what comes next (Radford et al. 2018, 2019)."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from tf_bert.backend import at_least_float32, recompute
+from tf_bert.configs import GPTConfig
+from tf_bert.layers.heads import correct, cross_entropy
+from tf_bert.layers.positions import WordAndPositionEmbedding
+from tf_bert.layers.transformer import TransformerEncoderBlock
+from tf_bert.models.configured import Configured
+from tf_bert.training.trainer import Trainer
+
+
+@keras.saving.register_keras_serializable("tf_bert")
+class GPT(Configured, Trainer):
+    """GPT-1, GPT-2 or GPT-3, as the configuration says, with its language-model head.
+
+    It is built, with all its variables, as soon as it is made. The output layer is the table of words.
+
+    Args:
+        config: sizes and rates.
+
+    Call arguments:
+        inputs: a dict of [B, T] integers: ``input_ids``; ``input_mask``, 1 for a real position and 0 for padding on
+            either side (all 1 if left out), or [B, T, T] to say it for each query; ``position_ids`` (by default the
+            number of real positions before each); ``document_ids``, where attention is to stay inside a document.
+            For training also ``label_ids``, the token to predict at each position: by default the next of
+            ``input_ids``, and nothing at the last one; and ``label_weights``, by default 1 where a position and its
+            label are real. Other entries are ignored.
+        return_attention_probs: whether to return ``attention_probs`` too.
+
+    Returns:
+        A dict: ``logits`` [B, T, V], float32 or wider; ``sequence_output`` [B, T, H], what the logits are made from;
+        ``all_layers``, a list of [B, T, H] for each block; ``embedding_output`` [B, T, H]; and on request
+        ``attention_probs``, a list of [B, N, T, T].
+
+    Raises:
+        ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), the sequence is
+            longer than the context, or there are no ``input_ids``.
+
+    Example:
+        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+        >>> gpt = GPT(GPTConfig.gpt2(vocab_size=30, end_id=0, **sizes))
+        >>> inputs = {"input_ids": ops.array([[2, 7, 3, 9]])}
+        >>> outputs = gpt(inputs)
+        >>> outputs["logits"].shape, gpt.per_example_losses(inputs, outputs)["loss"].shape
+        (TensorShape([1, 4, 30]), TensorShape([1, 4]))
+    """
+
+    config_class = GPTConfig
+    recompute = False  # unless `compile` says so
+    loss_names = ("loss",)
+    metric_names = ("accuracy",)
+    label_name = "label_ids"
+
+    def __init__(self, config: GPTConfig, name: str = "gpt", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+        normal = keras.initializers.RandomNormal(stddev=config.initializer_range)
+        self.embedding = WordAndPositionEmbedding(
+            config.max_position_embeddings,
+            "learned",
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            dropout=config.embedding_dropout_prob,
+            initializer_range=config.initializer_range,
+            dtype=self.dtype_policy,
+            name="input_ids",
+        )
+        self.decoder = [
+            TransformerEncoderBlock(
+                config.num_attention_heads,
+                config.hidden_size,
+                config.intermediate_size,
+                activation=config.hidden_act,
+                dropout=config.hidden_dropout_prob,
+                attention_dropout=config.attention_probs_dropout_prob,
+                causal=True,
+                mask="exclude",
+                pre_norm=config.pre_norm,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                kernel_initializer=normal,
+                window=config.attention_window if i % 2 else None,
+                dtype=self.dtype_policy,
+                name=f"layer_{i}",
+            )
+            for i in range(config.num_hidden_layers)
+        ]
+        self.final_norm = None
+        if config.pre_norm:
+            # So that the variance of their sum does not grow with the depth (Radford et al. 2019, section 2.3).
+            stddev = config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
+            for block in self.decoder:
+                for layer in (block.attention.project, block.feed_forward.project):
+                    layer.kernel_initializer = keras.initializers.RandomNormal(stddev=stddev)
+            self.final_norm = keras.layers.LayerNormalization(
+                epsilon=config.layer_norm_epsilon, dtype=self.dtype_policy, name="LayerNorm"
+            )
+        self.build()
+
+    def build(self, input_shape=None):
+        """Makes all variables; their shapes do not depend on the input."""
+        shape = (None, None, self.config.hidden_size)
+        self.embedding.build()
+        for block in self.decoder:
+            block.build(shape)
+        if self.final_norm is not None:
+            with keras.name_scope("output"):
+                self.final_norm.build(shape)
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
+        """Scores each token of the vocabulary as the next one, at each position."""
+        if not isinstance(inputs, dict) or "input_ids" not in inputs:
+            found = ", ".join(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+            raise ValueError(f"GPT takes a dict that holds input_ids [B, T]; found {found}")
+        attention_mask, position_ids = self.attention_mask(inputs), self.position_ids(inputs)
+
+        x = embedding_output = self.embedding(inputs["input_ids"], positions=position_ids, training=training)  # [B,T,H]
+        all_layers, attention_probs = [], []
+        for block in self.decoder:
+            block = recompute(block) if self.recompute and training else block
+            x = block(x, attention_mask, return_attention_probs=return_attention_probs, training=training)
+            if return_attention_probs:
+                x, probs = x
+                attention_probs.append(probs)  # [B, N, T, T]
+            all_layers.append(x)
+        x = x if self.final_norm is None else self.final_norm(x)
+        outputs = {
+            "logits": self.logits(x),  # [B, T, V]
+            "sequence_output": x,
+            "all_layers": all_layers,
+            "embedding_output": embedding_output,
+        }
+        return outputs | ({"attention_probs": attention_probs} if return_attention_probs else {})
+
+    def logits(self, x):
+        """Scores of all tokens [..., V]."""
+        return at_least_float32(self.embedding.logits(x))
+
+    def attention_mask(self, inputs: dict[str, Any]):
+        """[B, T] or [B, T, T] booleans, true where a position may be attended to as far as it is not in the future."""
+        mask, documents = inputs.get("input_mask"), inputs.get("document_ids")
+        mask = None if mask is None else ops.cast(mask, "bool")
+        if documents is None:
+            return mask
+        same = ops.equal(documents[:, :, None], documents[:, None, :])  # [B, T, T]
+        if mask is None:
+            return same
+        return ops.logical_and(same, mask if len(mask.shape) == 3 else mask[:, None, :])
+
+    def position_ids(self, inputs: dict[str, Any]):
+        """[B, T], the position of each token; None where they are 0, 1, 2 and so on."""
+        mask = inputs.get("input_mask")
+        if "position_ids" in inputs or mask is None or len(mask.shape) == 3:
+            return inputs.get("position_ids")
+        return positions_of(mask)
+
+    def labels(self, inputs: dict[str, Any]):
+        """[B, T], the token to predict at each position; at the last one, which has no weight, any."""
+        if "label_ids" in inputs:
+            return inputs["label_ids"]
+        ids = ops.convert_to_tensor(inputs["input_ids"])
+        return ops.concatenate([ids[:, 1:], ids[:, -1:]], axis=1)
+
+    def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The weight of the label of each position."""
+        ids, mask = ops.convert_to_tensor(inputs["input_ids"]), inputs.get("input_mask")
+        weights = inputs.get("label_weights")
+        own = weights is None
+        weights = ops.ones_like(ids, self.variable_dtype) if own else ops.cast(weights, self.variable_dtype)
+        if own and mask is not None and len(mask.shape) == 2:
+            weights *= ops.cast(mask, weights.dtype)
+        if "label_ids" not in inputs:
+            if own and mask is not None and len(mask.shape) == 2:
+                weights *= ops.cast(ops.concatenate([mask[:, 1:], mask[:, -1:]], axis=1), weights.dtype)
+            weights *= ops.cast(ops.arange(ops.shape(ids)[1]) < ops.shape(ids)[1] - 1, weights.dtype)
+        return {"loss": weights}
+
+    def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Cross-entropy of each label [B, T]; the exponential of the mean is the perplexity."""
+        return {"loss": cross_entropy("label_ids", self.labels(inputs), outputs["logits"])}
+
+    def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Whether each label [B, T] is the likeliest token."""
+        right = correct(self.labels(inputs), outputs["logits"])
+        return {"accuracy": (right, self.loss_weights(inputs)["loss"])}
+
+
+def positions_of(mask):
+    """Positions [B, T] of the real ones of a mask [B, T]: how many real ones stand before each.
+
+    Example:
+        >>> print(positions_of(ops.array([[0, 0, 1, 1, 1]])).numpy())
+        [[0 0 0 1 2]]
+    """
+    return ops.maximum(ops.cumsum(ops.cast(mask, "int32"), axis=1) - 1, 0)
