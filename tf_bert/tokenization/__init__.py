@@ -4,6 +4,7 @@ The names of the original's ``tokenization.py`` are here; ``from tf_bert import 
 """
 
 from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, printable_text, whitespace_tokenize
+from tf_bert.tokenization.byte_pair import GPT1Tokenizer, GPT2Tokenizer
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.tokenization.vocabulary import (
     convert_by_vocab,
@@ -18,6 +19,8 @@ from tf_bert.tokenization.wordpiece import WordpieceTokenizer
 __all__ = [
     "BasicTokenizer",
     "FullTokenizer",
+    "GPT1Tokenizer",
+    "GPT2Tokenizer",
     "WordpieceTokenizer",
     "convert_by_vocab",
     "convert_ids_to_tokens",

@@ -65,3 +65,37 @@ def pack(rows: Sequence[tuple[list[int], list[int]]], pad_id: int, length: int |
         inputs["input_mask"][row, : len(ids)] = 1
         inputs["segment_ids"][row, : len(ids)] = segments
     return inputs
+
+
+def pack_texts(
+    rows: Sequence[list[int]], pad_id: int, length: int | None, padding: str = "right", truncation: str | None = "right"
+) -> dict:
+    """Pads or cuts rows of ids to one length, for GPT.
+
+    Args:
+        rows: ids of each text.
+        pad_id: the id that fills up ``input_ids``.
+        length: S; None for that of the longest row.
+        padding: the side that is filled up, ``"right"`` or ``"left"``.
+        truncation: the side that is cut off, ``"right"`` or ``"left"``; None for neither.
+
+    Returns:
+        ``input_ids`` and ``input_mask``, numpy int32 arrays [B, S].
+
+    Raises:
+        ValueError: a row is longer and may not be cut, or a side is neither.
+    """
+    import numpy as np
+
+    if padding not in ("right", "left") or truncation not in ("right", "left", None):
+        raise ValueError(f"padding and truncation must be 'right' or 'left', not {padding!r} and {truncation!r}")
+    width = max(map(len, rows), default=0) if length is None else length
+    ids = np.full((len(rows), width), pad_id, np.int32)
+    mask = np.zeros((len(rows), width), np.int32)
+    for number, row in enumerate(rows):
+        if len(row) > width and truncation is None:
+            raise ValueError(f"text {number} has {len(row)} pieces, and max_seq_length is {width}; allow truncation")
+        kept = row[:width] if truncation != "left" else row[max(len(row) - width, 0) :]
+        place = slice(0, len(kept)) if padding == "right" else slice(width - len(kept), width)
+        ids[number, place], mask[number, place] = kept, 1
+    return {"input_ids": ids, "input_mask": mask}

@@ -9,8 +9,9 @@ there are enough.
 
 import heapq
 import itertools
+import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tf_bert.progress import Progress
 from tf_bert.tokenization.basic import BasicTokenizer
@@ -202,36 +203,39 @@ def merge_pairs(words: Mapping[str, int], num_pieces: int, min_frequency: int = 
         >>> merge_pairs({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 4)
         ['##es', '##est', '##ow', 'low']
     """
-    pairs = _Pairs(words)
-    heap = [(-count, pair) for pair, count in pairs.counts.items() if count >= min_frequency]
-    heapq.heapify(heap)
     found: list[str] = []
+    pairs = Pairs(words, _characters, lambda left, right: left + right.removeprefix(PREFIX))
     with Progress("finding pieces", total=num_pieces, unit="pieces") as progress:
-        while heap and len(found) < num_pieces:
-            negative, pair = heapq.heappop(heap)
-            count = pairs.counts.get(pair, 0)
-            if count != -negative:
-                if min_frequency <= count < -negative:
-                    heapq.heappush(heap, (-count, pair))
-                continue
-            known = len(pairs.pieces)
-            for changed in pairs.merge(pair):
-                if pairs.counts[changed] >= min_frequency:
-                    heapq.heappush(heap, (-pairs.counts[changed], changed))
-            if len(pairs.pieces) > known:  # "un" + "##it" and "uni" + "##t" are the same piece
-                found.append(pairs.pieces[-1])
-                progress.update()
+        if num_pieces > 0:
+            for _, _, piece, is_new in pairs.merges(min_frequency):
+                if is_new:  # "un" + "##it" and "uni" + "##t" are the same piece
+                    found.append(piece)
+                    progress.update()
+                if len(found) >= num_pieces:
+                    break
     return found
 
 
-class _Pairs:
-    """Words as lists of piece numbers, and the pairs of neighbours in them. A pair is one int: left << bits | right."""
+class Pairs:
+    """Words as lists of piece numbers, and the pairs of neighbours in them. A pair is one int: left << bits | right.
 
-    def __init__(self, words: Mapping[str, int]):
+    Args:
+        words: words and how often each occurs.
+        split: the first pieces of a word, its characters.
+        join: the piece that two neighbours become.
+    """
+
+    def __init__(
+        self,
+        words: Mapping[str, int],
+        split: Callable[[str], Sequence[str]],
+        join: Callable[[str, str], str] = operator.add,
+    ):
         ranked = sorted(words)
-        self.pieces = sorted({piece for word in ranked for piece in _characters(word)})
+        self.join = join
+        self.pieces = sorted({piece for word in ranked for piece in split(word)})
         self.numbers = {piece: number for number, piece in enumerate(self.pieces)}
-        self.words = [[self.numbers[piece] for piece in _characters(word)] for word in ranked]
+        self.words = [[self.numbers[piece] for piece in split(word)] for word in ranked]
         self.frequencies = [words[word] for word in ranked]
         self.counts: defaultdict[int, int] = defaultdict(int)
         self.where: defaultdict[int, list[int]] = defaultdict(list)  # words, also such that no longer have the pair
@@ -241,10 +245,32 @@ class _Pairs:
                 self.counts[pair] += frequency
                 self.where[pair].append(place)
 
+    def merges(self, min_frequency: int) -> Iterator[tuple[str, str, str, bool]]:
+        """Joins the most frequent pair, again and again, until none occurs ``min_frequency`` times.
+
+        Yields:
+            The two pieces, what they became, and whether that is a new piece (it may have been made from others).
+        """
+        heap = [(-count, pair) for pair, count in self.counts.items() if count >= min_frequency]
+        heapq.heapify(heap)
+        while heap:
+            negative, pair = heapq.heappop(heap)
+            count = self.counts.get(pair, 0)
+            if count != -negative:
+                if min_frequency <= count < -negative:
+                    heapq.heappush(heap, (-count, pair))
+                continue
+            known = len(self.pieces)
+            for changed in self.merge(pair):
+                if self.counts[changed] >= min_frequency:
+                    heapq.heappush(heap, (-self.counts[changed], changed))
+            left, right = self.pieces[pair >> _PAIR_BITS], self.pieces[pair & _PAIR_MASK]
+            yield left, right, self.join(left, right), len(self.pieces) > known
+
     def merge(self, pair: int) -> set[int]:
         """Joins a pair in all words and returns the pairs that became more frequent."""
         left, right = pair >> _PAIR_BITS, pair & _PAIR_MASK
-        piece = self.pieces[left] + self.pieces[right].removeprefix(PREFIX)
+        piece = self.join(self.pieces[left], self.pieces[right])
         merged = self.numbers.setdefault(piece, len(self.pieces))
         if merged == len(self.pieces):
             self.pieces.append(piece)
