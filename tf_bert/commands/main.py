@@ -16,6 +16,7 @@ COMMANDS = {
     "pretrain_demo": "from text to a trained and evaluated small BERT in one go",
     "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
     "run_classifier": "fine-tunes BERT to classify texts and pairs, evaluates and predicts",
+    "run_ner": "fine-tunes BERT to tag words (named entities), evaluates and tags files",
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",
     "run_squad": "fine-tunes BERT to answer questions about documents, and answers",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,7 +15,7 @@ from tf_bert.configs import BertConfig
 from tf_bert.data.label_list import note_labels
 from tf_bert.files import atomic_writer, make_folder
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.training.prediction import SEQUENCES
+from tf_bert.training.prediction import SEQUENCES, lengths_of
 from tf_bert.training.resume import clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, train
 from tf_bert.training.trainer import Trainer
@@ -46,12 +46,13 @@ def shuffled_batches(
     skip: int = 0,
     group_by_length: bool = False,
     fixed_length: bool = False,
+    per_piece: Collection[str] = (),
 ) -> tf.data.Dataset:
     """Endless batches of all examples in a new order in each pass; batches run on from one pass into the next.
 
     Args:
-        columns: all examples; [N, S] what is a sequence (``input_ids``, ``input_mask``, ``segment_ids``, and whatever
-            else has S columns), any other shape what is not.
+        columns: all examples; [N, S] what is a sequence (``input_ids``, ``input_mask``, ``segment_ids``, ``per_piece``)
+            or, with several texts an example, [N, C, S]; any shape what is not.
         batch_size: examples in a batch.
         seed: of the order.
         skip: where to begin: this many examples were had already.
@@ -59,13 +60,14 @@ def shuffled_batches(
             together is then less random.
         fixed_length: leave all padding, instead of cutting each batch to its longest example: XLA and TPUs compile anew
             for every length.
+        per_piece: what else has a value for each piece and is cut with it: the labels of a tagger.
 
     Returns:
         Dicts of [B, ...] tensors.
     """
     mask = columns["input_mask"]
-    lengths, full = mask.sum(axis=1), mask.shape[1]
-    sequences = [name for name, values in columns.items() if name in SEQUENCES or values.shape[1:] == mask.shape[1:]]
+    lengths, full = lengths_of(mask), mask.shape[-1]
+    sequences = {*SEQUENCES, *per_piece}
 
     def batches() -> Iterator[dict[str, np.ndarray]]:
         waiting = np.zeros(0, int)
@@ -74,16 +76,14 @@ def shuffled_batches(
             for first in range(0, len(waiting) - batch_size + 1, batch_size):
                 taken = waiting[first : first + batch_size]
                 width = full if fixed_length else lengths[taken].max()
-                yield {name: v[taken, :width] if name in sequences else v[taken] for name, v in columns.items()}
+                yield {name: v[taken, ..., :width] if name in sequences else v[taken] for name, v in columns.items()}
             waiting = waiting[len(waiting) // batch_size * batch_size :]
 
-    signature = {
-        name: tf.TensorSpec(
-            [batch_size, full if fixed_length else None] if name in sequences else [batch_size, *values.shape[1:]],
-            values.dtype,
-        )
-        for name, values in columns.items()
-    }
+    def shape(name: str, values: np.ndarray) -> list[int | None]:
+        cut = name in sequences and not fixed_length
+        return [batch_size, *values.shape[1:-1], None] if cut else [batch_size, *values.shape[1:]]
+
+    signature = {name: tf.TensorSpec(shape(name, values), values.dtype) for name, values in columns.items()}
     return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
 
 
@@ -116,6 +116,7 @@ def finetune(
     init_checkpoint: str | os.PathLike | None = None,
     strategy: tf.distribute.Strategy | None = None,
     note: Callable[[], None] | None = None,
+    per_piece: Collection[str] = (),
 ) -> Trainer:
     """Trains a model, or goes on with a run that was stopped; see `tf_bert.training.pretraining.pretrain`.
 
@@ -128,6 +129,7 @@ def finetune(
         strategy: where to train; the default strategy is one device.
         note: writes what belongs beside the checkpoints (`write_companions`); called before the first step, by one
             process, once the weights are loaded.
+        per_piece: see `shuffled_batches`.
 
     Raises:
         ValueError: the checkpoint does not fit, or the run is beyond ``num_train_steps`` already.
@@ -152,7 +154,8 @@ def finetune(
     while state.step < options.num_train_steps:
 
         def make_batches(size: int, had: int = state.records) -> tf.data.Dataset:
-            return shuffled_batches(columns, size, options.seed, had, options.group_by_length, options.fixed_length)
+            order = {"seed": options.seed, "skip": had, "group_by_length": options.group_by_length}
+            return shuffled_batches(columns, size, **order, fixed_length=options.fixed_length, per_piece=per_piece)
 
         state = train(model, make_batches, output_dir, options, state)
     return model
