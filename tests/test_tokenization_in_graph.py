@@ -273,3 +273,15 @@ def test_what_is_wrong_is_said(tokenizers, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     with pytest.raises(ImportError, match="pip install tensorflow-text==2.*FullTokenizer gives the same ids"):
         InGraphTokenizer(pieces)
+
+
+def test_inputs_with_offsets_of_two_texts():
+    """Pieces of the second text count from its own start; what is cut off is not there."""
+    vocabulary = "[PAD] [UNK] [CLS] [SEP] [MASK] un ##aff ##able ! a".split()
+    layer = InGraphTokenizer(vocabulary, max_seq_length=9, truncation="only_second")
+    first, second = ["a  un", "a"], ["\u00e0 unaffable !", ""]
+    found = layer.encode_with_offsets(first, second)
+    for name, value in layer(first, second).items():
+        np.testing.assert_array_equal(found[name], value)
+    np.testing.assert_array_equal(found["starts"], [[-1, 0, 3, -1, 0, 2, 4, 7, -1], [-1, 0, *[-1] * 7]])
+    np.testing.assert_array_equal(found["ends"], [[-1, 1, 5, -1, 1, 4, 7, 11, -1], [-1, 1, *[-1] * 7]])

@@ -55,6 +55,8 @@ class InGraphTokenizer(keras.layers.Layer):
         >>> ids, starts, ends = layer.tokenize_with_offsets(["Unaffable!"])
         >>> starts.to_list(), ends.to_list()
         ([[0, 2, 5, 9]], [[2, 5, 9, 10]])
+        >>> layer.encode_with_offsets(["Unaffable!"])["starts"].numpy()
+        array([[-1,  0,  2,  5,  9, -1, -1, -1]], dtype=int32)
     """
 
     def __init__(
@@ -161,26 +163,51 @@ class InGraphTokenizer(keras.layers.Layer):
 
     def call(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Returns the three inputs of BERT, see the class."""
+        return self._encode(texts, text_pairs, offsets=False)
+
+    def encode_with_offsets(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """The inputs of BERT, and where each piece stands in its text.
+
+        Args:
+            texts: string tensor [B] of UTF-8, or a list of strings.
+            text_pairs: the same for the second text, or None.
+
+        Returns:
+            What a call returns, and ``starts`` and ``ends`` int32 [B, S]: characters of the text that the piece is of
+            (the second one, where ``segment_ids`` is 1); -1 for special tokens and padding.
+        """
+        texts = tf.convert_to_tensor(texts, tf.string)
+        return self._encode(texts, None if text_pairs is None else tf.convert_to_tensor(text_pairs, tf.string), True)
+
+    def _encode(self, texts: tf.Tensor, text_pairs: tf.Tensor | None, offsets: bool) -> dict[str, tf.Tensor]:
         if texts.shape.rank == 0:
-            inputs = self.call(texts[None], None if text_pairs is None else text_pairs[None])
+            inputs = self._encode(texts[None], None if text_pairs is None else text_pairs[None], offsets)
             return {name: value[0] for name, value in inputs.items()}
-        a = self._split(texts, offsets=False)
-        b = None if text_pairs is None else self._split(text_pairs, offsets=False)
+        a = self._split(texts, offsets)
+        b = None if text_pairs is None else self._split(text_pairs, offsets)
         length_a, length_b = self._truncated_lengths(a, b)  # [B, 1] each
         length = length_a + (2 if b is None else 3) + length_b
         longest = tf.maximum(tf.reduce_max(length), 0)  # also of no example
         width = longest if self.max_seq_length is None else self.max_seq_length
         place = tf.range(width)[None]  # [1, S]
-        ids = _take(a, place - 1)  # [B, S]; the first text begins after [CLS]
-        if b is not None:
-            ids = tf.where(place > length_a, _take(b, place - length_a - 2), ids)
-        ids = tf.where(place == 0, self._cls, ids)
-        ids = tf.where((place == length_a + 1) | (place == length - 1), self._sep, ids)
-        return {
-            "input_ids": tf.where(place < length, ids, self._pad),
-            "input_mask": tf.cast(place < length, tf.int32),
-            "segment_ids": tf.cast((place > length_a + 1) & (place < length), tf.int32),
+
+        def take(name: str) -> tf.Tensor:  # [B, S]; the first text begins after [CLS]
+            values = _take(getattr(a, name), a.splits, place - 1)
+            if b is None:
+                return values
+            return tf.where(place > length_a, _take(getattr(b, name), b.splits, place - length_a - 2), values)
+
+        real = place < length
+        special = (place == 0) | (place == length_a + 1) | (place == length - 1)
+        ids = tf.where(special, tf.where(place == 0, self._cls, self._sep), take("ids"))
+        inputs = {
+            "input_ids": tf.where(real, ids, self._pad),
+            "input_mask": tf.cast(real, tf.int32),
+            "segment_ids": tf.cast((place > length_a + 1) & real, tf.int32),
         }
+        if not offsets:
+            return inputs
+        return inputs | {name: tf.where(real & ~special, take(name), -1) for name in ("starts", "ends")}
 
     def _truncated_lengths(self, a: Pieces, b: Pieces | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Does what `truncated_lengths` does, for all rows at once."""
@@ -215,7 +242,7 @@ class InGraphTokenizer(keras.layers.Layer):
         }
 
 
-def _take(pieces: Pieces, place: tf.Tensor) -> tf.Tensor:
-    """The ids at ``place`` [B or 1, S] of each row; anything where a row has no such place."""
-    ids = tf.concat([pieces.ids, [0]], 0)
-    return tf.gather(ids, tf.clip_by_value(pieces.splits[:-1, None] + place, 0, tf.size(ids) - 1))
+def _take(values: tf.Tensor, splits: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    """The values at ``place`` [B or 1, S] of each row; anything where a row has no such place."""
+    values = tf.concat([values, [0]], 0)
+    return tf.gather(values, tf.clip_by_value(splits[:-1, None] + place, 0, tf.size(values) - 1))
