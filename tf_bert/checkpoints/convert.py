@@ -14,11 +14,11 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.checkpoints import formats, google, huggingface, loading, names
+from tf_bert.checkpoints import formats, google, gpt, huggingface, loading, names
 from tf_bert.checkpoints.formats import Checkpoint, ModelReader
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import ResizedReader, check_vocabulary_size, grow, prune
-from tf_bert.configs import BertConfig
+from tf_bert.configs import Config, GPTConfig
 from tf_bert.files import atomic_writer
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.tokenization.vocabulary import read_vocab_lines, save_vocab
@@ -29,7 +29,7 @@ DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bf
 def load_model(
     path_or_name: str | os.PathLike,
     cls: type | None = None,
-    config: BertConfig | None = None,
+    config: Config | None = None,
     strict: bool = True,
     **arguments: Any,
 ):
@@ -48,6 +48,9 @@ def load_model(
     """
     checkpoint = formats.open_checkpoint(path_or_name, config)
     cls = cls or formats.model_class(checkpoint.architecture)
+    if not isinstance(checkpoint.config, cls.config_class):
+        kind = "GPT" if isinstance(checkpoint.config, GPTConfig) else "BERT"
+        raise ValueError(f"{checkpoint.path} holds a {kind}, from which no {cls.__name__} can be made")
     loaded = getattr(checkpoint.reader, "model", None)
     if type(loaded) is cls and not arguments:
         model = loaded
@@ -85,7 +88,8 @@ def save_model(
     config = dataclasses.replace(model.config, extra=extra)
     settings = TokenizerSettings.from_dict(extra)
     checkpoint = Checkpoint(model.name, "keras", config, ModelReader(model), vocab_file, settings)
-    return write(checkpoint, path, format or usual_format(path, "google"), **options)
+    usual = "huggingface" if isinstance(config, GPTConfig) else "google"
+    return write(checkpoint, path, format or usual_format(path, usual), **options)
 
 
 def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=None, optimizer: bool = False) -> str:
@@ -93,7 +97,7 @@ def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=No
 
     Args:
         checkpoint: what to write.
-        path: a folder for ``google`` and ``huggingface``; a file for ``keras`` (``.keras``) and ``weights``
+        path: a folder for ``google``, ``openai`` and ``huggingface``; a file for ``keras`` (``.keras``) and ``weights``
             (``.weights.h5``). Vocabulary and tokenizer switches are put in the same folder.
         format: one of `formats.FORMATS`.
         dtype: of the weights; each keeps its own by default.
@@ -106,17 +110,25 @@ def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=No
         ValueError: the format cannot hold it, or the path does not fit the format.
     """
     checkpoint, path = described(checkpoint), os.fspath(path)
+    is_gpt = isinstance(checkpoint.config, GPTConfig)
+    if format == ("google" if is_gpt else "openai"):
+        kind, right = ("GPT", "openai") if is_gpt else ("BERT", "google")
+        raise ValueError(f"{checkpoint.path} holds a {kind}, which the format {format} has not; there is {right}")
     if format in ("keras", "weights"):
         return _write_keras(checkpoint, path, format, dtype, optimizer)
     if path.endswith((".keras", ".h5")):
         raise ValueError(f"{path} is the name of a Keras file; the format {format} needs a folder")
+    if is_gpt:
+        if optimizer:
+            raise ValueError("a GPT is written without the optimizer's moments")
+        return gpt.write(checkpoint, path, format, dtype)
     chosen = _chosen(checkpoint, format, optimizer)
     dtypes = {name: dtype_of(checkpoint.reader, name, dtype) for name in chosen}
     formats.copy_companions(path, checkpoint.vocab_file, checkpoint.settings)
     if format == "google":
         tensors = {name: tf.cast(checkpoint.reader.read(name), dtypes[name]) for name in chosen}
         google.write_tensors(os.path.join(path, formats.GOOGLE_PREFIX), tensors)
-        _write_google_config(path, checkpoint.config)
+        _write_config(os.path.join(path, formats.GOOGLE_CONFIG), checkpoint.config)
     else:
         shapes = checkpoint.reader.shapes
         tensors = [(name, shapes[name], dtypes[name]) for name in chosen]
@@ -150,8 +162,8 @@ def dtype_of(reader: loading.Reader, name: str, dtype=None) -> np.dtype:
     return own if dtype is None or names.is_optimizer_variable(name) else np.dtype(dtype)
 
 
-def _write_google_config(folder: str, config: BertConfig) -> None:
-    with atomic_writer(os.path.join(folder, formats.GOOGLE_CONFIG), "w") as file:
+def _write_config(path: str, config: Config) -> None:
+    with atomic_writer(path, "w") as file:
         file.write(config.to_json_string())
 
 
@@ -172,7 +184,11 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
         make = functools.partial(cls, checkpoint.config, **cls.arguments_for(checkpoint.reader.shapes))
         model, _ = loading.make_with_weights(make, checkpoint.reader)
     folder, name = os.path.split(path)
-    formats.copy_companions(folder or ".", checkpoint.vocab_file, checkpoint.settings)
+    is_gpt = isinstance(checkpoint.config, GPTConfig)
+    if is_gpt:
+        gpt.copy_vocabulary(checkpoint.vocab_file, folder or ".", "openai")
+    else:
+        formats.copy_companions(folder or ".", checkpoint.vocab_file, checkpoint.settings)
     temporary = os.path.join(folder, f".{os.getpid()}.{name}")
     try:
         if format == "keras":
@@ -184,7 +200,7 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
         if os.path.exists(temporary):
             os.remove(temporary)
     if format == "weights":
-        _write_google_config(folder or ".", checkpoint.config)
+        _write_config(os.path.join(folder, gpt.CONFIG if is_gpt else formats.GOOGLE_CONFIG), checkpoint.config)
     return path
 
 
@@ -210,7 +226,7 @@ def convert(
         source: see `formats.open_checkpoint`.
         target: see `write`.
         format: one of `formats.FORMATS`; by default what the ending of ``target`` says, or else the other one of
-            ``google`` and ``huggingface``.
+            ``google`` (``openai`` for a GPT) and ``huggingface``.
         dtype: ``float32``, ``float16`` or ``bfloat16``.
         optimizer: whether the moments of a training checkpoint go along.
 
@@ -220,7 +236,8 @@ def convert(
     checkpoint = formats.open_checkpoint(source)
     if os.path.realpath(target) in (os.path.realpath(checkpoint.path), os.path.realpath(source)):
         raise ValueError(f"{target} is the checkpoint itself; choose another place")
-    other = "huggingface" if checkpoint.format == "google" else "google"
+    folder = "openai" if isinstance(checkpoint.config, GPTConfig) else "google"
+    other = "huggingface" if checkpoint.format == folder else folder
     write(checkpoint, target, format or usual_format(target, other), dtype and DTYPES[dtype], optimizer)
     return checkpoint
 

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from tf_bert.checkpoints import catalogue, google, huggingface, loading, names
+from tf_bert.checkpoints import catalogue, google, gpt, huggingface, loading, names
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
-from tf_bert.configs import BertConfig
+from tf_bert.configs import BertConfig, Config, GPTConfig
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.tokenization.vocabulary import casing_problem, read_vocab_lines
 
-FORMATS = ("google", "huggingface", "keras", "weights")
+FORMATS = ("google", "openai", "huggingface", "keras", "weights")
 GOOGLE_CONFIG = "bert_config.json"
 GOOGLE_PREFIX = "bert_model.ckpt"
 VOCABULARY = "vocab.txt"
@@ -23,10 +23,13 @@ VOCABULARY = "vocab.txt"
 ARCHITECTURES = {
     "BertModel": ("tf_bert.models.bert", "Bert"),
     "BertForPreTraining": ("tf_bert.models.bert", "BertForPreTraining"),
-    "BertForMaskedLM": ("tf_bert.models.bert_tasks", "BertForMaskedLM"),
+    "BertForMaskedLM": ("tf_bert.models.bert_masked_lm", "BertForMaskedLM"),
     "BertForSequenceClassification": ("tf_bert.models.bert_tasks", "BertClassifier"),
     "BertForTokenClassification": ("tf_bert.models.bert_tasks", "BertTokenClassifier"),
     "BertForQuestionAnswering": ("tf_bert.models.bert_tasks", "BertQuestionAnswering"),
+    "BertForMultipleChoice": ("tf_bert.models.multiple_choice", "BertMultipleChoice"),
+    "GPT2LMHeadModel": ("tf_bert.models.gpt", "GPT"),
+    "OpenAIGPTLMHeadModel": ("tf_bert.models.gpt", "GPT"),
 }
 
 
@@ -38,14 +41,14 @@ class Checkpoint:
         path: the file, folder or prefix.
         format: one of `FORMATS`.
         config: the sizes, in our terms. Keys we do not use are in ``config.extra``.
-        reader: gives the variables under Google's names.
+        reader: gives the variables under Google's names; those of a GPT under the paths in our model.
         vocab_file: the vocabulary beside it, or None.
         settings: how text is split for it, or None where nothing beside it says so.
     """
 
     path: str
     format: str
-    config: BertConfig
+    config: Config
     reader: loading.Reader
     vocab_file: str | None
     settings: TokenizerSettings | None
@@ -78,12 +81,13 @@ class Checkpoint:
         return FullTokenizer(self.vocab_file, **settings.to_dict() | options)
 
 
-def open_checkpoint(path_or_name: str | os.PathLike, config: BertConfig | None = None) -> Checkpoint:
+def open_checkpoint(path_or_name: str | os.PathLike, config: Config | None = None) -> Checkpoint:
     """Opens a checkpoint of any format, or one of the catalogue, which is fetched where it is not there yet.
 
     Args:
-        path_or_name: a folder laid out as Google's archives or as Hugging Face's, the prefix of a TensorFlow 1
-            checkpoint, a ``.keras`` or ``.weights.h5`` file, or a name that `tf_bert.checkpoints.catalogue` knows.
+        path_or_name: a folder laid out as Google's archives, as OpenAI's or as Hugging Face's, the prefix of a
+            TensorFlow 1 checkpoint, a ``.keras`` or ``.weights.h5`` file, or a name that
+            `tf_bert.checkpoints.catalogue` knows.
         config: the sizes, where no configuration lies beside the weights.
 
     Raises:
@@ -95,6 +99,9 @@ def open_checkpoint(path_or_name: str | os.PathLike, config: BertConfig | None =
         path = _fetched(path)
     if path.endswith((".keras", ".h5")):
         checkpoint = _open_keras(path, config)
+    elif gpt.is_gpt(path):
+        format, config, reader, vocab_file = gpt.open_files(path, config)
+        checkpoint = Checkpoint(path, format, config, reader, vocab_file, None)
     elif _is_hugging_face(path):
         config = config or huggingface.read_config(path)
         checkpoint = _checkpoint(path, "huggingface", config, huggingface.HuggingFaceReader(path), path)
@@ -103,7 +110,9 @@ def open_checkpoint(path_or_name: str | os.PathLike, config: BertConfig | None =
         folder = path if os.path.isdir(path) else os.path.dirname(reader.prefix) or "."
         config = config or _google_config(folder, reader.prefix)
         checkpoint = _checkpoint(path, "google", config, reader, folder)
-    if checkpoint.vocab_file is not None and WORD_EMBEDDINGS in checkpoint.reader.shapes:
+    if checkpoint.vocab_file is not None and isinstance(checkpoint.config, GPTConfig):
+        gpt.check_vocabulary(checkpoint.vocab_file, checkpoint.config)
+    elif checkpoint.vocab_file is not None and WORD_EMBEDDINGS in checkpoint.reader.shapes:
         rows = checkpoint.reader.shapes[WORD_EMBEDDINGS][0]
         lines = len(read_vocab_lines(checkpoint.vocab_file))
         check_vocabulary_size(lines, checkpoint.config.vocab_size, rows, path)
@@ -134,29 +143,35 @@ def _google_config(folder: str, prefix: str) -> BertConfig:
     return BertConfig.from_json_file(file)
 
 
-def _checkpoint(path: str, format: str, config: BertConfig, reader: loading.Reader, folder: str) -> Checkpoint:
+def _checkpoint(path: str, format: str, config: Config, reader: loading.Reader, folder: str) -> Checkpoint:
+    if isinstance(config, GPTConfig):
+        return Checkpoint(path, format, config, reader, gpt.vocabulary_file(folder), None)
     vocab_file = os.path.join(folder, VOCABULARY)
     settings = TokenizerSettings.read(folder) or TokenizerSettings.from_dict(config.extra)
     return Checkpoint(path, format, config, reader, vocab_file if os.path.exists(vocab_file) else None, settings)
 
 
-def _open_keras(path: str, config: BertConfig | None) -> Checkpoint:
+def _open_keras(path: str, config: Config | None) -> Checkpoint:
     import keras
 
     folder = os.path.dirname(path) or "."
-    importlib.import_module("tf_bert.models.bert_tasks")  # registers the classes that the file names
+    for module in ("bert_tasks", "gpt"):
+        importlib.import_module(f"tf_bert.models.{module}")  # registers the classes that the file names
     try:
         if path.endswith(".keras"):
             model = keras.saving.load_model(path)
         else:
+            if config is None and os.path.exists(os.path.join(folder, gpt.CONFIG)):
+                config = GPTConfig.from_json_file(os.path.join(folder, gpt.CONFIG))
             config = config or _google_config(folder, path)
-            architecture = (config.extra.get("architectures") or ["BertModel"])[0]
+            usual = gpt.ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
+            architecture = (config.extra.get("architectures") or [usual])[0]
             model = model_class(architecture)(config)
             model.load_weights(path)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be loaded by Keras: {error}") from None
-    if not isinstance(getattr(model, "config", None), BertConfig):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which is no BERT of tf_bert")
+    if not isinstance(getattr(model, "config", None), BertConfig | GPTConfig):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which is no BERT or GPT of tf_bert")
     format = "keras" if path.endswith(".keras") else "weights"
     return _checkpoint(path, format, model.config, ModelReader(model), folder)
 
@@ -185,6 +200,8 @@ def architecture_of(shapes: Mapping[str, Any]) -> str:
         >>> architecture_of({"bert/pooler/dense/kernel": (8, 8), "output_weights": (2, 8)})
         'BertForSequenceClassification'
     """
+    if names.GPT_WORDS in shapes:
+        return gpt.ARCHITECTURES["gpt/output/LayerNorm/gamma" in shapes]
     if "cls/squad/output_weights" in shapes:
         return "BertForQuestionAnswering"
     if "output_weights" in shapes:
@@ -204,7 +221,7 @@ def model_class(architecture: str) -> type:
 def architecture_name(model) -> str:
     """Hugging Face's name of a model's architecture."""
     found = [name for name, (_, ours) in ARCHITECTURES.items() if ours == type(model).__name__]
-    return found[0] if found else architecture_of(names.model_variables(model))
+    return found[0] if len(found) == 1 else architecture_of(names.model_variables(model))
 
 
 def copy_companions(folder: str, vocab_file: str | None, settings: TokenizerSettings | None) -> None:

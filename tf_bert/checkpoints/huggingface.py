@@ -3,7 +3,7 @@
 import json
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +20,7 @@ INDEX = "model.safetensors.index.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin")
 
 # Hugging Face's name of an activation -> ours. Its "gelu" is the exact one, the original's "gelu" the approximation.
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_python": "gelu_erf",
     "gelu_new": "gelu",
@@ -77,10 +77,10 @@ def read_config(directory: str | os.PathLike) -> BertConfig:
         for key, required in _REQUIRED.items():
             if values.get(key, required) != required:
                 raise ValueError(f"{key} is {values[key]!r}; only {required!r} can be loaded")
-        if values["hidden_act"] not in _ACTIVATIONS:
-            known = ", ".join(_ACTIVATIONS)
+        if values["hidden_act"] not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
             raise ValueError(f"hidden_act is {values['hidden_act']!r}; only {known} can be loaded")
-        values["hidden_act"] = _ACTIVATIONS[values["hidden_act"]]
+        values["hidden_act"] = ACTIVATIONS[values["hidden_act"]]
         return BertConfig.from_dict(values)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
@@ -111,41 +111,32 @@ def write_config(
         file.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
-class HuggingFaceReader:
-    """Reads the weights of a Hugging Face folder one by one, under Google's names and in TensorFlow's layout.
-
-    Names with or without the ``bert.`` prefix and old ones (``LayerNorm.gamma``) are understood; position-id buffers
-    and the second copy of the tied output matrix are left out.
+class SafetensorsFolder:
+    """The weights of a folder, under the names and in the layout they are stored with, read one by one.
 
     Args:
         directory: holds ``model.safetensors``, or parts with ``model.safetensors.index.json``.
 
     Attributes:
         where: the directory.
-        shapes: Google's name -> shape; what the table of names does not know keeps its name.
-        dtypes: the same for dtypes.
+        shapes, dtypes: of each variable, by name.
 
     Raises:
         FileNotFoundError: no weights, or a part of them is missing.
-        ValueError: the weights are pickled, a file is damaged, or the output matrix is another than the embeddings.
+        ValueError: the weights are pickled, a file is damaged, or a dtype is unknown.
     """
 
     def __init__(self, directory: str | os.PathLike):
         self.where = os.fspath(directory)
-        self._entries = {}  # Google's name -> (file, name there, transposed)
-        self.shapes, self.dtypes = {}, {}
-        self._files = {file: self._open(file) for file in sorted(_weight_files(self.where))}
-        tied = {}
-        for file, opened in self._files.items():
+        self.shapes, self.dtypes, self._files = {}, {}, {}
+        for file in sorted(_weight_files(self.where)):
+            opened = self._open(file)
             for name in opened.keys():
-                known, transpose = _google_name(name)
-                if name.endswith("position_ids"):
-                    continue
-                if known.endswith(("decoder.weight", "decoder.bias")):
-                    tied[known] = (file, name, False)
-                    continue
-                self._add(known, file, name, transpose)
-        self._check_tied(tied)
+                part = opened.get_slice(name)
+                if part.get_dtype() not in _DTYPES:
+                    raise ValueError(f"{self.where}: {name} is {part.get_dtype()}; known are {', '.join(_DTYPES)}")
+                self._files[name] = opened
+                self.shapes[name], self.dtypes[name] = tuple(part.get_shape()), _DTYPES[part.get_dtype()]
 
     def _open(self, file: str) -> Any:
         path = os.path.join(self.where, file)
@@ -156,40 +147,76 @@ class HuggingFaceReader:
         except SafetensorError as error:
             raise ValueError(f"{path} is damaged or no safetensors file: {error}; download it again") from None
 
-    def _add(self, known: str, file: str, name: str, transpose: bool) -> None:
-        part = self._files[file].get_slice(name)
-        shape = tuple(part.get_shape())
-        self._entries[known] = (file, name, transpose)
-        self.shapes[known] = shape[::-1] if transpose else shape
-        if part.get_dtype() not in _DTYPES:
-            raise ValueError(f"{self.where}: {name} is {part.get_dtype()}; known are {', '.join(_DTYPES)}")
-        self.dtypes[known] = _DTYPES[part.get_dtype()]
+    def read(self, name: str) -> np.ndarray:
+        """Reads one variable."""
+        return self._files[name].get_tensor(name)
 
-    def _check_tied(self, tied: Mapping[str, tuple[str, str, bool]]) -> None:
+    def check_equal(self, name: str, other: str) -> None:
+        """Raises ValueError unless a tied output matrix is the table that it is tied to."""
+        if not np.array_equal(self.read(name), self.read(other)):
+            raise ValueError(
+                f"{self.where}: {name} is not the same as {other}; "
+                "only models whose output matrix is tied to the embeddings can be loaded"
+            )
+
+
+class HuggingFaceReader:
+    """Reads the weights of a Hugging Face BERT one by one, under Google's names and in TensorFlow's layout.
+
+    Names with or without the ``bert.`` prefix and old ones (``LayerNorm.gamma``) are understood; position-id buffers
+    and the second copy of the tied output matrix are left out.
+
+    Args:
+        directory: see `SafetensorsFolder`, whose errors are raised.
+
+    Attributes:
+        where: the directory.
+        shapes: Google's name -> shape; what the table of names does not know keeps its name.
+        dtypes: the same for dtypes.
+
+    Raises:
+        ValueError: the output matrix is another than the embeddings.
+    """
+
+    def __init__(self, directory: str | os.PathLike):
+        self._stored = SafetensorsFolder(directory)
+        self.where = self._stored.where
+        self._entries = {}  # Google's name -> (name there, transposed)
+        self.shapes, self.dtypes = {}, {}
+        tied = {}
+        for name in self._stored.shapes:
+            known, transpose = _google_name(name)
+            if known.endswith(("decoder.weight", "decoder.bias")):
+                tied[known] = name
+            elif not name.endswith("position_ids"):
+                self._add(known, name, transpose)
+        self._check_tied(tied)
+
+    def _add(self, known: str, name: str, transpose: bool) -> None:
+        shape = self._stored.shapes[name]
+        self._entries[known] = (name, transpose)
+        self.shapes[known] = shape[::-1] if transpose else shape
+        self.dtypes[known] = self._stored.dtypes[name]
+
+    def _check_tied(self, tied: Mapping[str, str]) -> None:
         """The head's matrix is the embedding table here; another one could not be kept."""
         for ending, ours in (
             ("decoder.weight", "bert/embeddings/word_embeddings"),
             ("decoder.bias", "cls/predictions/output_bias"),
         ):
-            for name, entry in tied.items():
-                if not name.endswith(ending):
+            for known, name in tied.items():
+                if not known.endswith(ending):
                     continue
                 if ours not in self._entries:
-                    self._add(ours, *entry)
-                elif not np.array_equal(self._read(entry), self._read(self._entries[ours])):
-                    raise ValueError(
-                        f"{self.where}: {name} is not the same as {self._entries[ours][1]}; "
-                        "only models whose output matrix is tied to the embeddings can be loaded"
-                    )
-
-    def _read(self, entry: tuple[str, str, bool]) -> np.ndarray:
-        file, name, transpose = entry
-        value = self._files[file].get_tensor(name)
-        return value.T if transpose else value
+                    self._add(ours, name, False)
+                else:
+                    self._stored.check_equal(name, self._entries[ours][0])
 
     def read(self, name: str) -> np.ndarray:
         """Reads one variable, in TensorFlow's layout."""
-        return self._read(self._entries[name])
+        stored, transpose = self._entries[name]
+        value = self._stored.read(stored)
+        return value.T if transpose else value
 
 
 def _weight_files(directory: str) -> set[str]:
@@ -225,24 +252,46 @@ def _google_name(name: str) -> tuple[str, bool]:
 
 
 def write_weights(path: str | os.PathLike, tensors: Iterable[tuple[str, tuple[int, ...], np.dtype]], read) -> None:
-    """Writes a safetensors file one variable after another, so that a large model is never held twice.
+    """Writes BERT's variables as a safetensors file, under Hugging Face's names and in its layout.
 
     Args:
         path: the file.
         tensors: Google's name, which the table knows, shape in TensorFlow and dtype of each variable.
         read: gives the value of one by its name.
     """
-    rows, header, end = [], {"__metadata__": {"format": "pt"}}, 0
-    for name, shape, dtype in tensors:
+
+    def stored(name, shape, dtype):
         stored_name, transpose = names.to_hugging_face(name)
-        rows.append((name, transpose, dtype))
+
+        def value():
+            array = np.asarray(read(name))
+            return array.T if transpose else array
+
+        return stored_name, shape[::-1] if transpose else shape, dtype, value
+
+    write_safetensors(path, [stored(*tensor) for tensor in tensors])
+
+
+def write_safetensors(
+    path: str | os.PathLike, tensors: Iterable[tuple[str, tuple[int, ...], np.dtype, Callable[[], Any]]]
+) -> None:
+    """Writes a safetensors file one variable after another, so that a large model is never held twice.
+
+    Args:
+        path: the file.
+        tensors: name, shape, dtype and a function that gives the value, of each variable.
+    """
+    tensors, header, end = list(tensors), {"__metadata__": {"format": "pt"}}, 0
+    for name, shape, dtype, _ in tensors:
         start, end = end, end + int(np.prod(shape)) * np.dtype(dtype).itemsize
-        stored = list(shape[::-1] if transpose else shape)
-        header[stored_name] = {"dtype": _DTYPE_NAMES[np.dtype(dtype)], "shape": stored, "data_offsets": [start, end]}
+        header[name] = {
+            "dtype": _DTYPE_NAMES[np.dtype(dtype)],
+            "shape": list(shape),
+            "data_offsets": [start, end],
+        }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with atomic_writer(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for name, transpose, dtype in rows:
-            value = np.asarray(read(name))
-            file.write(np.ascontiguousarray(value.T if transpose else value, dtype=dtype).reshape(-1).view(np.uint8))
+        for _, _, dtype, value in tensors:
+            file.write(np.ascontiguousarray(value(), dtype=dtype).reshape(-1).view(np.uint8))

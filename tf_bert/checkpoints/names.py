@@ -1,7 +1,8 @@
 """The names of a model's variables in every format: one table, read and written from the same rows.
 
 A variable's path in a model of tf_bert is Google's name (``bert/encoder/layer_0/attention/self/query/kernel``), so a
-row needs two columns: Google's name and Hugging Face's. ``{i}`` stands for the number of the layer.
+row needs two columns: Google's name and Hugging Face's. ``{i}`` stands for the number of the layer. GPT's rows have a
+column for the path in our model beside OpenAI's and Hugging Face's names.
 """
 
 import re
@@ -68,6 +69,81 @@ TASK_HEADS = [
 ]
 ROWS = [*BERT, *PRETRAINING_HEADS, *TASK_HEADS]
 
+
+class GPTRow(NamedTuple):
+    """One variable of GPT: its path in the model, OpenAI's name, Hugging Face's, and which third of what they store.
+
+    Both keep the kernels and biases of query, key and value side by side as one, [in, 3 * out]. OpenAI's kernels have
+    an axis of size 1 in front. None is transposed.
+    """
+
+    ours: str
+    openai: str
+    hugging_face: str
+    third: int | None = None
+
+
+def _gpt_pair(ours: str, openai: str, hugging_face: str, names: str, third: int | None = None) -> list[GPTRow]:
+    """A dense layer (names ``kernel w bias b``) or a layer norm (``gamma g beta b``)."""
+    weight, w, bias, b = names.split()
+    return [
+        GPTRow(f"{ours}/{weight}", f"{openai}/{w}", f"{hugging_face}.weight", third),
+        GPTRow(f"{ours}/{bias}", f"{openai}/{b}", f"{hugging_face}.bias", third),
+    ]
+
+
+def _gpt_block() -> list[GPTRow]:
+    """The variables of a block, in the order in which OpenAI made them."""
+    dense, norm = "kernel w bias b", "gamma g beta b"
+    ours, openai, hugging_face = "gpt/layer_{i}", "model/h{i}", "transformer.h.{i}"
+    rows = []
+    for third, name in enumerate(("query", "key", "value")):
+        fused = (f"{openai}/attn/c_attn", f"{hugging_face}.attn.c_attn")
+        rows += _gpt_pair(f"{ours}/attention/self/{name}", *fused, dense, third)
+    for our_name, name, kind in (
+        ("attention/output/dense", "attn/c_proj", dense),
+        ("attention/output/LayerNorm", "ln_1", norm),
+        ("intermediate/dense", "mlp/c_fc", dense),
+        ("output/dense", "mlp/c_proj", dense),
+        ("output/LayerNorm", "ln_2", norm),
+    ):
+        rows += _gpt_pair(f"{ours}/{our_name}", f"{openai}/{name}", f"{hugging_face}.{name.replace('/', '.')}", kind)
+    return rows
+
+
+GPT_WORDS, GPT_POSITIONS = "gpt/input_ids/word_embeddings", "gpt/input_ids/position_embeddings"
+# OpenAI's files of GPT-1 have no names, only this order.
+GPT_1 = [
+    GPTRow(GPT_POSITIONS, "model/pe", "transformer.positions_embed.weight"),
+    GPTRow(GPT_WORDS, "model/we", "transformer.tokens_embed.weight"),
+    *_gpt_block(),
+]
+GPT_2 = [
+    GPTRow(GPT_POSITIONS, "model/wpe", "transformer.wpe.weight"),
+    GPTRow(GPT_WORDS, "model/wte", "transformer.wte.weight"),
+    *_gpt_block(),
+    *_gpt_pair("gpt/output/LayerNorm", "model/ln_f", "transformer.ln_f", "gamma g beta b"),
+]
+
+
+def gpt_rows(pre_norm: bool, layers: int) -> list[GPTRow]:
+    """The rows of GPT-1, or of GPT-2 with its pre-norm, for a number of blocks.
+
+    Example:
+        >>> gpt_rows(True, 12)[2].hugging_face
+        'transformer.h.0.attn.c_attn.weight'
+    """
+
+    def numbered(row: GPTRow, i: int) -> GPTRow:
+        return GPTRow(*(name.replace("{i}", str(i)) for name in row[:3]), row.third)
+
+    rows = GPT_2 if pre_norm else GPT_1
+    blocks = [numbered(row, i) for i in range(layers) for row in rows if "{i}" in row.ours]
+    first = [row.ours for row in rows].index(blocks[0].ours.replace("layer_0", "layer_{i}"))
+    before, after = rows[:first], [row for row in rows[first:] if "{i}" not in row.ours]
+    return [*before, *blocks, *after]
+
+
 # Other names under which published TensorFlow checkpoints hold the same: ours -> name there, and whether transposed.
 # BLEURT's head is a dense layer at the root, its kernel [hidden, 1].
 GOOGLE_ALIASES = {"output_weights": ("dense/kernel", True), "output_bias": ("dense/bias", False)}
@@ -86,8 +162,8 @@ def is_optimizer_variable(name: str) -> bool:
 
 
 def is_encoder(name: str) -> bool:
-    """Whether a variable belongs to BERT itself and not to a head, which may start fresh."""
-    return name.startswith("bert/")
+    """Whether a variable belongs to BERT or GPT itself and not to a head, which may start fresh."""
+    return name.startswith(("bert/", "gpt/"))
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
@@ -99,7 +175,7 @@ def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
     Returns:
         Google's name -> variable, in the model's order; the name of the model itself is no part of it.
     """
-    root = "" if model.name == "bert" else model.name + "/"
+    root = "" if model.name in ("bert", "gpt") else model.name + "/"
     return {variable.path.removeprefix(root): variable for variable in model.weights}
 
 

@@ -12,14 +12,15 @@ FLAGS = Flags(
     Example:
         tf-bert convert uncased_L-2_H-128_A-2 bert-tiny-hf
         tf-bert convert bert-tiny-hf bert-tiny.keras
+        tf-bert convert models/124M gpt2-hf
         tf-bert convert out/model.ckpt-20000 small --format=google --half
     """,
 )
 FLAGS.string(
     "input",
     None,
-    "A folder of Google's or Hugging Face's, the prefix of a TensorFlow 1 checkpoint, a .keras or .weights.h5 file, or "
-    "a published model (tf-bert checkpoints list).",
+    "A folder of Google's, OpenAI's or Hugging Face's, the prefix of a TensorFlow 1 checkpoint, a .keras or .weights.h5 "
+    "file, or a published model (tf-bert checkpoints list).",
     required=True,
 )
 FLAGS.string("output", None, "A folder, or a file that ends in .keras or .weights.h5.", required=True)
@@ -27,8 +28,9 @@ FLAGS.positional("input", "output")
 FLAGS.enum(
     "format",
     None,
-    ["google", "huggingface", "keras", "weights"],
-    "Of the output. By default what its ending says; for a folder huggingface if the input is Google's, else google.",
+    ["google", "openai", "huggingface", "keras", "weights"],
+    "Of the output. By default what its ending says; for a folder huggingface if the input is Google's (for a GPT "
+    "OpenAI's), else google (openai).",
 )
 FLAGS.boolean("half", False, "Whether to write the weights in float16.")
 FLAGS.boolean("bfloat16", False, "Whether to write the weights in bfloat16.")
@@ -41,6 +43,7 @@ def run(flags) -> None:
         raise ValueError("--half and --bfloat16 exclude each other")
     load_tensorflow()
     from tf_bert.checkpoints import convert, formats, loading
+    from tf_bert.configs import GPTConfig
 
     dtype = "float16" if flags.half else "bfloat16" if flags.bfloat16 else None
     checkpoint = convert.convert(flags.input, flags.output, flags.format, dtype, flags.optimizer)
@@ -50,9 +53,11 @@ def run(flags) -> None:
     print(f"read {checkpoint.path}: {checkpoint.format}, {checkpoint.architecture}")
     print(f"wrote {flags.output}: {written.format}, {len(written.reader.shapes)} variables")
     print(f"weights: {weights:,} bytes; with the optimizer's moments: {weights + (slots or moments):,} bytes")
+    is_gpt = isinstance(written.config, GPTConfig)
+    vocabulary = "encoder.json" if is_gpt else "vocab.txt"
     if written.vocab_file is None:
-        print("there was no vocab.txt beside the input, so there is none beside the output")
-    elif written.settings is None:
+        print(f"there was no {vocabulary} beside the input, so there is none beside the output")
+    elif written.settings is None and not is_gpt:
         print("nothing beside the input says whether text is lower-cased, so nothing beside the output does")
 
 

@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self
 
-from tf_bert.configs import BertConfig
+from tf_bert.configs import Config
 
 
 class Checkpointed:
-    """What every BERT model can do with checkpoints (a mix-in).
+    """What every BERT model, and GPT, can do with checkpoints (a mix-in).
 
     Attributes:
         load_report: what `from_checkpoint` loaded, missed and did not use; None otherwise.
@@ -20,13 +20,13 @@ class Checkpointed:
 
     @classmethod
     def from_checkpoint(
-        cls, path_or_name: str | os.PathLike, config: BertConfig | None = None, strict: bool = True, **arguments: Any
+        cls, path_or_name: str | os.PathLike, config: Config | None = None, strict: bool = True, **arguments: Any
     ) -> Self:
         """Makes the model with the weights of a checkpoint; the format is recognised by looking.
 
         Args:
-            path_or_name: a folder laid out as Google's archives or as Hugging Face's, the prefix of a TensorFlow 1
-                checkpoint, a ``.keras`` or ``.weights.h5`` file, or a published model, such as
+            path_or_name: a folder laid out as Google's archives, as OpenAI's or as Hugging Face's, the prefix of a
+                TensorFlow 1 checkpoint, a ``.keras`` or ``.weights.h5`` file, or a published model, such as
                 ``"uncased_L-2_H-128_A-2"``, which is downloaded if need be (`tf-bert checkpoints list` shows all).
             config: sizes and rates, instead of those beside the checkpoint.
             strict: whether a variable of the encoder without a value is an error. A head without one starts fresh, and
@@ -59,8 +59,9 @@ class Checkpointed:
 
         Args:
             path: a folder, or a file that ends in ``.keras`` or ``.weights.h5``.
-            format: of a folder: ``"google"`` (``bert_model.ckpt``, ``bert_config.json``), the default, or
-                ``"huggingface"`` (``model.safetensors``, ``config.json``).
+            format: of a folder: ``"google"`` (``bert_model.ckpt``, ``bert_config.json``), the default of BERT;
+                ``"huggingface"`` (``model.safetensors``, ``config.json``), that of GPT; or ``"openai"``
+                (``model.ckpt``, ``hparams.json``), which GPT-2 may have.
             tokenizer: the `tf_bert.tokenization.full.FullTokenizer` to put beside it, by default the one that the model
                 was loaded with.
 

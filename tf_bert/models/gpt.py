@@ -11,12 +11,13 @@ from tf_bert.configs import GPTConfig
 from tf_bert.layers.heads import correct, cross_entropy
 from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.transformer import TransformerEncoderBlock
+from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
 from tf_bert.training.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")
-class GPT(Configured, Trainer):
+class GPT(Checkpointed, Configured, Trainer):
     """GPT-1, GPT-2 or GPT-3, as the configuration says, with its language-model head.
 
     It is built, with all its variables, as soon as it is made. The output layer is the table of words.
