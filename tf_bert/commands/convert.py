@@ -19,8 +19,8 @@ FLAGS = Flags(
 FLAGS.string(
     "input",
     None,
-    "A folder of Google's, OpenAI's or Hugging Face's, the prefix of a TensorFlow 1 checkpoint, a .keras or .weights.h5 "
-    "file, or a published model (tf-bert checkpoints list).",
+    "A folder of Google's, OpenAI's or Hugging Face's, the prefix of a TensorFlow 1 checkpoint, a .keras or "
+    ".weights.h5 file, or a published model (tf-bert checkpoints list).",
     required=True,
 )
 FLAGS.string("output", None, "A folder, or a file that ends in .keras or .weights.h5.", required=True)
