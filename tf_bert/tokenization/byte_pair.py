@@ -217,11 +217,7 @@ class GPT2Tokenizer(BytePairTokenizer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        byte_of = {symbol: byte for byte, symbol in self._symbols.items()}
-        self._bytes = {
-            number: bytes(map(byte_of.__getitem__, piece)) if byte_of.keys() >= set(piece) else piece.encode()
-            for number, piece in self.inv_vocab.items()
-        }
+        self._bytes = {number: piece_bytes(piece) for number, piece in self.inv_vocab.items()}
 
     def _decode_text(self, text: str | bytes) -> str:
         # Bytes that are not UTF-8 become lone surrogates, and those become the bytes again.
@@ -337,6 +333,22 @@ class GPT1Tokenizer(BytePairTokenizer):
             KeyError: an id is not one of 0 to ``vocab_size`` - 1.
         """
         return "".join(self.convert_ids_to_tokens(map(int, ids))).replace(END_OF_WORD, " ").strip()
+
+
+_BYTE_OF = {symbol: byte for byte, symbol in bytes_to_unicode().items()}
+
+
+def piece_bytes(piece: str) -> bytes:
+    """The bytes that a piece of a byte-level vocabulary stands for; a special token stands for itself.
+
+    Example:
+        >>> piece_bytes("ĠÃ©").decode()
+        ' é'
+    """
+    try:
+        return bytes(map(_BYTE_OF.__getitem__, piece))
+    except KeyError:
+        return piece.encode()
 
 
 def _to_bytes(text: str) -> bytes:
