@@ -1,6 +1,7 @@
 """GPT: a decoder of Transformer blocks that is trained to say what comes next (Radford et al. 2018, 2019)."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -142,6 +143,84 @@ class GPT(Checkpointed, Configured, Trainer):
     def logits(self, x):
         """Scores of all tokens [..., V]."""
         return at_least_float32(self.embedding.logits(x))
+
+    def generate(self, prompts, search=None, **options) -> dict[str, Any]:
+        """Goes on with prompts, lists of ids of any lengths; see `tf_bert.decoding.language_model.generate`.
+
+        Example:
+            >>> sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+            >>> gpt = GPT(GPTConfig.gpt2(vocab_size=30, end_id=0, **sizes))
+            >>> gpt.generate([[5, 6, 7], [5]], max_length=4)["tokens"].shape[:2]
+            (2, 1)
+        """
+        from tf_bert.decoding.language_model import generate
+
+        return generate(self, prompts, search, **options)
+
+    def stream(self, prompts, search=None, **options) -> Iterator[Any]:
+        """The same, token by token; see `tf_bert.decoding.language_model.stream`."""
+        from tf_bert.decoding.language_model import stream
+
+        return stream(self, prompts, search, **options)
+
+    def start_decoding(self, prompt_ids, prompt_mask, width: int, length: int, sliding=False, use_cache=True):
+        """What the decoding loop needs: a step function, and its first state; all of the prompt but its last token.
+
+        Args:
+            prompt_ids: [B, P], filled up on the left.
+            prompt_mask: [B, P], true for real positions.
+            width: hypotheses W for each prompt.
+            length: most new tokens.
+            sliding: whether prompt and new tokens are more than the context.
+            use_cache: whether keys and values are kept from step to step.
+        """
+        step = self.decoding_step(prompt_ids, prompt_mask, width, length, sliding, use_cache)
+        before = prompt_ids.shape[1] - 1
+        if sliding or not use_cache:
+            # The tokens themselves are the state: the last ones, filled up on the left.
+            room = min(before + length, self.config.max_position_embeddings)
+            fill = max(room - before, 0)
+            tokens = (ops.cast(prompt_ids, "int32")[:, :-1], ops.cast(prompt_mask, "bool")[:, :-1])
+            state = tuple(ops.pad(x[:, max(before - room, 0) :], ((0, 0), (fill, 0))) for x in tokens)
+        else:
+            state = [block.attention.create_cache(ops.shape(prompt_ids)[0], before) for block in self.decoder]
+            if before:
+                mask, positions = prompt_mask[:, :-1], positions_of(prompt_mask)[:, :-1]
+                x = self.embedding(prompt_ids[:, :-1], positions=positions, training=False)
+                _, state = self.decode(x, mask, state, 0)
+            room = ((0, 0), (0, 0), (0, length), (0, 0))
+            state = [tuple(ops.pad(x, room) for x in cache) for cache in state]
+        return step, keras.tree.map_structure(lambda x: ops.repeat(x, width, axis=0), state)
+
+    def decoding_step(self, prompt_ids, prompt_mask, width: int, length: int, sliding=False, use_cache=True):
+        """The step function; arguments as for `start_decoding`."""
+        mask = ops.repeat(ops.cast(prompt_mask, "bool"), width, axis=0)  # [R, P]
+        before = mask.shape[1] - 1
+        last = positions_of(mask)[:, -1:]
+        mask = ops.pad(mask[:, :-1], ((0, 0), (0, length)), constant_values=True)  # [R, P - 1 + T], as the cache
+
+        def cached(tokens, index, caches):
+            # A row that has ended goes on beyond the context where others are not done.
+            positions = ops.minimum(last + index, self.config.max_position_embeddings - 1)
+            x = self.embedding(tokens[:, None], positions=positions, training=False)  # [R, 1, H]
+            x, caches = self.decode(x, mask, caches, before + index)
+            return self.logits(x[:, 0]), caches, None
+
+        def whole(tokens, index, state):
+            ids, mask = state
+            ids = ops.concatenate([ids[:, 1:], tokens[:, None]], axis=1)
+            mask = ops.concatenate([mask[:, 1:], ops.ones_like(mask[:, :1])], axis=1)
+            outputs = self({"input_ids": ids, "input_mask": mask}, training=False)
+            return outputs["logits"][:, -1], (ids, mask), None
+
+        return cached if use_cache and not sliding else whole
+
+    def decode(self, x, attention_mask, caches, index):
+        """The output of the last norm [B, T, H] with keys and values in caches, and the new caches."""
+        caches = list(caches)
+        for i, block in enumerate(self.decoder):
+            x, caches[i] = block(x, attention_mask, cache=caches[i], cache_index=index, training=False)
+        return (x if self.final_norm is None else self.final_norm(x)), caches
 
     def attention_mask(self, inputs: dict[str, Any]):
         """[B, T] or [B, T, T] booleans, true where a position may be attended to as far as it is not in the future."""
