@@ -24,7 +24,7 @@ FLOORS = [
     {"backend"},
     {"layers"},
     {"models", "training.trainer", "training.execution", "training.optimization", "training.schedules"},
-    {"training", "data", "checkpoints", "decoding"},
+    {"training", "data", "checkpoints", "decoding", "visualization"},
     {"commands"},
 ]
 

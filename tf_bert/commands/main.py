@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 # name -> one line for the overview; the module is tf_bert.commands.NAME
 COMMANDS = {
+    "attention": "shows where a model looks: a page, a picture, arrays",
     "checkpoints": "lists, describes and fetches published models",
     "convert": "converts a checkpoint: Google's, Hugging Face's, Keras's",
     "create_pretraining_data": "makes TFRecords of masked sentence pairs from text",
+    "create_translation_data": "makes a vocabulary and TFRecords from parallel text",
     "extract_features": "writes BERT's vectors for the pieces of texts, or for whole texts",
     "fill_mask": "prints the likeliest words for each [MASK] of a text",
     "prepare_corpus": "turns text into one sentence a line, some documents held out",
@@ -19,7 +21,10 @@ COMMANDS = {
     "run_ner": "fine-tunes BERT to tag words (named entities), evaluates and tags files",
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",
     "run_squad": "fine-tunes BERT to answer questions about documents, and answers",
+    "score_translation": "BLEU, chrF and exact matches of translations, by length too",
+    "train_translation": "trains Seq2Seq or the Transformer on parallel text",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",
+    "translate": "translates a file or standard input",
 }
 
 

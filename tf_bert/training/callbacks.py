@@ -47,7 +47,8 @@ class TokenCounter:
             return tokens
 
         def counted(batch: dict) -> dict:
-            tokens = tf.numpy_function(count, [tf.reduce_sum(batch["input_mask"])], batch["input_mask"].dtype)
+            mask = batch["input_mask" if "input_mask" in batch else "target_mask"]
+            tokens = tf.numpy_function(count, [tf.reduce_sum(mask)], mask.dtype)
             with tf.control_dependencies([tokens]):
                 return {name: tf.identity(value) for name, value in batch.items()}
 

@@ -1,0 +1,266 @@
+"""The records of parallel text as batches of like lengths, with ``tf.data``.
+
+A batch holds about as many tokens as every other one: pairs are gathered in buckets by the length of their longer
+side, and a bucket's batch has ``tokens // width`` rows. At the end of a pass the rest of each bucket makes a batch that
+is filled up with rows of padding, which weigh nothing; so each bucket has one number of rows, every pair is seen once
+a pass, and the number of batches of a pass follows from the lengths noted beside the records: a run goes on where it
+stopped by skipping batches, whole passes without reading.
+"""
+
+import bisect
+import collections
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf_bert.data.records import decode_example, read_records
+from tf_bert.data.sidecar import read_sidecar
+from tf_bert.data.text import expand_input_files
+from tf_bert.data.translation import KIND
+
+SHUFFLE_BUFFER = 20_000
+FILES_READ_AT_ONCE = 4
+BATCHES_SHUFFLED = 64
+SIDES = ("source_ids", "target_ids")
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationRecords:
+    """TFRecord files of pairs that were made with the same vocabularies.
+
+    Args:
+        files: paths, in order.
+        facts: what the ``.json`` of the first says.
+        lengths: length of the longer side -> number of pairs, over all files.
+    """
+
+    files: tuple[str, ...]
+    facts: Mapping
+    lengths: Mapping[int, int]
+
+    @property
+    def count(self) -> int:
+        """The number of pairs."""
+        return sum(self.lengths.values())
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest side."""
+        return max(self.lengths)
+
+    def vocab_files(self) -> tuple[str, str]:
+        """The vocabularies of source and target, which lie beside the records."""
+        folder = os.path.dirname(self.files[0])
+        return tuple(os.path.join(folder, self.facts[f"{side}_vocab_file"]) for side in ("source", "target"))
+
+
+def find_translation_records(patterns: str | os.PathLike | Sequence) -> TranslationRecords:
+    """Finds TFRecord files of ``create_translation_data``.
+
+    Args:
+        patterns: a comma-separated list of file names and globs, or a list of such strings.
+
+    Raises:
+        FileNotFoundError: when a pattern matches nothing.
+        ValueError: a file without its ``.json``, of something else, or made with other vocabularies.
+    """
+    files = [path for path in expand_input_files(patterns) if not path.endswith(".json")]
+    lengths, first = collections.Counter(), None
+    for path in files:
+        facts = read_sidecar(path)
+        if facts.get("kind") != KIND:
+            found = f"says it holds {facts.get('kind', 'something else')}" if facts else "is not there"
+            raise ValueError(f"{path} holds no parallel text of ours: {path}.json {found}; see create_translation_data")
+        first = first or facts
+        for key in ("source_vocab_sha256", "target_vocab_sha256"):
+            if facts[key] != first[key]:
+                raise ValueError(f"records do not go together: {key} differs between {files[0]} and {path}")
+        lengths.update({int(length): number for length, number in facts["lengths"].items()})
+    if not lengths:
+        raise ValueError(f"no record in {', '.join(files)}")
+    return TranslationRecords(tuple(files), first, lengths)
+
+
+def bucket_widths(longest: int) -> list[int]:
+    """The widths of the buckets: each about a fifth wider than the one before, the last one ``longest``.
+
+    Example:
+        >>> bucket_widths(50)
+        [8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 50]
+    """
+    widths, width = [], 8
+    while width < longest:
+        widths.append(width)
+        width += max(4, width // 5 // 4 * 4)
+    return [*widths, longest]
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How pairs become batches.
+
+    Args:
+        tokens: padded positions of the longer side in a batch, at most (but one row at least).
+        multiple: the number of rows is a multiple of this, the number of replicas.
+        pad_to_bucket: whether batches are as wide as their bucket, so that there are few shapes, as XLA wants; else
+            each side is as wide as its longest row.
+    """
+
+    tokens: int
+    multiple: int = 1
+    pad_to_bucket: bool = False
+
+    def rows(self, width: int) -> int:
+        """The rows of a batch of this width.
+
+        Example:
+            >>> Batching(tokens=100, multiple=4).rows(8), Batching(tokens=100).rows(128)
+            (12, 1)
+        """
+        return max(self.tokens // width // self.multiple, 1) * self.multiple
+
+    def batches_in_pass(self, records: TranslationRecords) -> int:
+        """How many batches a pass over the records makes."""
+        widths = bucket_widths(records.longest)
+        pairs = collections.Counter()
+        for length, number in records.lengths.items():
+            pairs[widths[bisect.bisect_left(widths, length)]] += number
+        return sum(-(-number // self.rows(width)) for width, number in pairs.items())
+
+
+def train_dataset(
+    records: TranslationRecords,
+    batching: Batching,
+    *,
+    seed: int = 12345,
+    shuffle_buffer: int = SHUFFLE_BUFFER,
+    skip_batches: int = 0,
+    limits: tuple[int, int] | None = None,
+    pad_id: int = 0,
+) -> tf.data.Dataset:
+    """Endless shuffled batches.
+
+    Each pass shuffles the files, reads a few at a time, shuffles their pairs over a buffer, and shuffles the batches,
+    all by ``seed`` and the number of the pass.
+
+    Args:
+        records: from `find_translation_records`.
+        batching: how pairs become batches.
+        seed: of the order; it is combined with TensorFlow's global seed.
+        shuffle_buffer: pairs in memory to draw the next one from.
+        skip_batches: where to begin.
+        limits: ids of source and target must lie below these.
+        pad_id: what fills up source and target.
+
+    Returns:
+        A dataset of dicts: ``source_ids`` [B, S] and ``target_ids`` [B, T] int32, ``source_mask`` and ``target_mask``,
+        1 for real positions.
+    """
+    files = list(records.files)
+    first_pass, skipped = divmod(skip_batches, batching.batches_in_pass(records))
+
+    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
+        order = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed=seed + number)
+        serialized = order.interleave(
+            tf.data.TFRecordDataset,
+            cycle_length=min(FILES_READ_AT_ONCE, len(files)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        serialized = serialized.shuffle(shuffle_buffer, seed=seed + number)
+        return _batches(serialized, records, batching, limits, pad_id).shuffle(BATCHES_SHUFFLED, seed=seed + number)
+
+    passes = tf.data.Dataset.range(first_pass, tf.int64.max)
+    return passes.flat_map(one_pass).skip(skipped).prefetch(tf.data.AUTOTUNE)
+
+
+def eval_dataset(
+    records: TranslationRecords,
+    batching: Batching,
+    *,
+    limits: tuple[int, int] | None = None,
+    pad_id: int = 0,
+) -> tf.data.Dataset:
+    """Every pair once, in batches of like lengths, as `train_dataset` gives them; the same order each time."""
+    serialized = tf.data.Dataset.from_tensor_slices(list(records.files)).flat_map(tf.data.TFRecordDataset)
+    return _batches(serialized, records, batching, limits, pad_id).prefetch(tf.data.AUTOTUNE)
+
+
+def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data.Dataset:
+    """Batches of one pass."""
+    widths = bucket_widths(records.longest)
+    rows = [batching.rows(width) for width in widths]
+    features = {name: tf.io.RaggedFeature(tf.int64) for name in SIDES}
+
+    def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+        pair = tf.io.parse_single_example(record, features)
+        for name, limit in zip(SIDES, limits or (), strict=False):
+            inside = (tf.reduce_min(pair[name]) >= 0) & (tf.reduce_max(pair[name]) < limit)
+            tf.debugging.Assert(inside, [f"{name} outside 0 to {limit - 1}"])
+        return {
+            name.replace("ids", part): value
+            for name in SIDES
+            for part, value in (("ids", tf.cast(pair[name], tf.int32)), ("mask", tf.ones_like(pair[name], tf.int32)))
+        }
+
+    def length(pair: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.maximum(tf.size(pair["source_ids"]), tf.size(pair["target_ids"]))
+
+    padding = {"source_ids": pad_id, "target_ids": pad_id, "source_mask": 0, "target_mask": 0}
+
+    def fill(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        longest = tf.maximum(*(tf.reduce_max(tf.reduce_sum(batch[f"{side}_mask"], 1)) for side in ("source", "target")))
+        wanted = tf.gather(rows, tf.searchsorted(widths, [longest])[0])
+        missing = wanted - tf.shape(batch["source_ids"])[0]
+        return {
+            name: tf.pad(value, [[0, missing], [0, 0]], constant_values=padding[name]) for name, value in batch.items()
+        }
+
+    return (
+        serialized.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .bucket_by_sequence_length(
+            length,
+            [width + 1 for width in widths],
+            [*rows, 1],  # the last one is of longer pairs, which there are not
+            padding_values=padding,
+            pad_to_bucket_boundary=batching.pad_to_bucket,
+        )
+        .map(fill, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    )
+
+
+@contextlib.contextmanager
+def translation_record_errors(records: TranslationRecords, limits: tuple[int, int] | None = None) -> Iterator[None]:
+    """Turns what TensorFlow says about bad records inside the block into an error that names the file and the record.
+
+    Raises:
+        ValueError: from `check_translation_records`.
+    """
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        check_translation_records(records, limits)
+        raise  # the records are good: it is about something else
+
+
+def check_translation_records(records: TranslationRecords, limits: tuple[int, int] | None = None) -> None:
+    """Reads every record and checks its checksums, features and ids.
+
+    Raises:
+        ValueError: names the file, the number of the record, the feature, what was found and what was expected.
+    """
+    for path in records.files:
+        for number, record in enumerate(read_records(path), 1):
+            example = decode_example(record)
+            for name, limit in zip(SIDES, limits or (None, None), strict=True):
+                if not example.get(name):
+                    raise ValueError(f"{path}: record {number}: {name} is missing or empty")
+                if limit and not 0 <= min(example[name]) <= max(example[name]) < limit:
+                    wrong = next(value for value in example[name] if not 0 <= value < limit)
+                    raise ValueError(
+                        f"{path}: record {number}: {name} holds {wrong}, expected 0 to {limit - 1}; were the records "
+                        "made with a larger vocabulary than the model's?"
+                    )

@@ -1,0 +1,1 @@
+"""Looking at models: attention as arrays, pages and pictures, and plots of scores."""
