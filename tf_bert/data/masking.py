@@ -116,11 +116,13 @@ def create_masked_lm_predictions(
     output_tokens = list(tokens)
     positions: list[int] = []
     draw = rng.random
+    room = num_to_predict
     for word in words:
-        if len(positions) >= num_to_predict:
+        if not room:
             break
-        if len(positions) + len(word) > num_to_predict:
+        if len(word) > room:
             continue
+        room -= len(word)
         for index in word:
             if draw() < 0.8:
                 output_tokens[index] = kinds.mask
@@ -138,9 +140,9 @@ def maskable_words(tokens: Sequence, do_whole_word_mask: bool, kinds: TokenKinds
         >>> maskable_words("[CLS] un ##able to [SEP] go [SEP]".split(), do_whole_word_mask=True)
         [(1, 2), (3,), (5,)]
     """
-    cls, sep = kinds.cls, kinds.sep
-    places = zip(_single_positions(len(tokens).bit_length()), tokens, strict=False)
-    single = [place for place, token in places if token != cls and token != sep]
+    single = _single_positions(len(tokens).bit_length())[: len(tokens)]
+    for place in sorted(_places_of(kinds.cls, tokens) + _places_of(kinds.sep, tokens), reverse=True):
+        del single[place]
     if not do_whole_word_mask:
         return single
     words: list[tuple[int, ...]] = []
@@ -150,6 +152,13 @@ def maskable_words(tokens: Sequence, do_whole_word_mask: bool, kinds: TokenKinds
         else:
             words.append((i,))
     return words
+
+
+def _places_of(token: Any, tokens: Sequence) -> list[int]:
+    places = [-1]
+    for _ in range(tokens.count(token)):
+        places.append(tokens.index(token, places[-1] + 1))
+    return places[1:]
 
 
 @functools.cache
