@@ -33,6 +33,8 @@ from tf_bert.tokenization.vocabulary import any_of, convert_by_vocab
 # What GPT-2 never merges across: contractions; letters, digits, or other marks, each with a blank before them; blanks.
 # OpenAI's expression gives the same words and takes half as long again.
 GPT2_WORDS = regex.compile(r"'(?:[stmd]|re|ve|ll)| ?(?:\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+)|\s+(?!\S)|\s+")
+# The same words of ASCII text, from the standard library in less time.
+_ASCII_WORDS = re.compile(r"'(?:[stmd]|re|ve|ll)| ?(?:[A-Za-z]+|[0-9]+|[^\sA-Za-z0-9]+)|\s+(?!\S)|\s+", re.ASCII)
 Span = tuple[str, int, int]
 
 
@@ -224,7 +226,7 @@ class GPT2Tokenizer(BytePairTokenizer):
         return text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else convert_to_unicode(text)
 
     def _words(self, text: str) -> list[str]:
-        return GPT2_WORDS.findall(text)
+        return (_ASCII_WORDS if text.isascii() else GPT2_WORDS).findall(text)
 
     def _words_with_places(self, text: str) -> Iterable[tuple[str, int]]:
         return ((match.group(), match.start()) for match in GPT2_WORDS.finditer(text))

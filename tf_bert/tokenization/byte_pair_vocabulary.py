@@ -17,6 +17,7 @@ ENCODER_FILE, MERGES_FILE = "encoder.json", "vocab.bpe"  # OpenAI's names for GP
 END_OF_TEXT = "<|endoftext|>"
 END_OF_WORD = "</w>"
 UNKNOWN = "<unk>"
+_LONG_WORD = 64
 _HEADER = "#version: 0.2"
 _SPECIAL = re.compile(r"<.*>|\[.*\]|\n</w>")  # pieces that no merge makes: special tokens, GPT-1's line break
 
@@ -56,11 +57,37 @@ class Merges:
     def split(self, symbols: Sequence[str]) -> list[str]:
         """Merges neighbours: everywhere, from left to right, the pair that comes first in the list; then anew.
 
-        A heap gives the next pair and links go over what was merged, so that a word of a million characters takes
-        seconds, not days.
-
         Args:
             symbols: the characters of a word.
+        """
+        return self._split_short(symbols) if len(symbols) < _LONG_WORD else self._split_long(symbols)
+
+    def _split_short(self, symbols: Sequence[str]) -> list[str]:
+        symbols, get, none = list(symbols), self.ranks.get, len(self.merges)
+        ranks = [get(pair, none) for pair in itertools.pairwise(symbols)]
+        while ranks and (rank := min(ranks)) < none:
+            piece = "".join(self.merges[rank])
+            if ranks.count(rank) == 1:
+                i = ranks.index(rank)
+                symbols[i : i + 2] = [piece]
+                del ranks[i]
+                if i:
+                    ranks[i - 1] = get((symbols[i - 1], piece), none)
+                if i < len(ranks):
+                    ranks[i] = get((piece, symbols[i + 1]), none)
+            else:  # all of this pair, before the pairs that they make
+                i, before, symbols = 0, symbols, []
+                while i < len(before):
+                    merges = i < len(ranks) and ranks[i] == rank
+                    symbols.append(piece if merges else before[i])
+                    i += 1 + merges
+                ranks = [get(pair, none) for pair in itertools.pairwise(symbols)]
+        return symbols
+
+    def _split_long(self, symbols: Sequence[str]) -> list[str]:
+        """The same with a heap that gives the next pair, and links over what was merged.
+
+        A word of a million characters takes seconds so, not days.
         """
         symbols, get = list(symbols), self.ranks.get
         heap = [(r, i) for i, pair in enumerate(itertools.pairwise(symbols)) if (r := get(pair)) is not None]
