@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
+STANDARD_INPUT = "/dev/stdin"
 BATCHES_AT_ONCE = 16  # so many are sorted by length together, and shown as done
 
 FLAGS = Flags(
@@ -54,7 +55,7 @@ def run(flags) -> None:
     elif flags.text is not None:
         lines = [flags.text]
     else:
-        lines = list(read_lines(flags.input_file or "/dev/stdin"))
+        lines = list(read_lines(flags.input_file or STANDARD_INPUT))
     if references is not None and len(references) != len(lines or ()):
         raise ValueError(
             f"{flags.reference_file} has {len(references)} lines, and the text to translate {len(lines or ())}"

@@ -1,0 +1,229 @@
+"""train_translation and translate, as commands, on a task made by rule."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tf_bert.commands import create_translation_data, score_translation, train_translation, translate
+from tf_bert.tokenization.subwords import load_subwords
+
+SIZES = "--hidden_size=16 --num_hidden_layers=1 --num_attention_heads=2 --intermediate_size=16".split()
+SHORT = "--batch_tokens=300 --learning_rate=1e-2 --num_warmup_steps=2 --max_position_embeddings=40".split()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """100 reversed digit strings, a tenth held out."""
+    folder = tmp_path_factory.mktemp("data")
+    flags = ["--task=reverse", "--num_pairs=100", "--subwords=char", "--heldout_fraction=0.1"]
+    assert create_translation_data.main([*flags, f"--output_dir={folder}"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """A Transformer after 12 steps with dropout, over the end of the first pass; evaluated and averaged."""
+    folder = tmp_path_factory.mktemp("run")
+    flags = ["--num_train_steps=12", "--save_checkpoints_steps=4", "--eval_every_steps=4", "--average_checkpoints=3"]
+    flags += ["--model=transformer", f"--data_dir={data}", f"--output_dir={folder}", "--log_steps=4", *SIZES, *SHORT]
+    assert train_translation.main(flags) == 0
+    return folder, flags
+
+
+def weights(prefix):
+    from tf_bert.checkpoints.google import GoogleReader
+
+    reader = GoogleReader(prefix)
+    return {name: np.asarray(reader.read(name)) for name in reader.shapes}
+
+
+def test_what_a_run_leaves(run):
+    folder, _ = run
+    log = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+    held = [line["eval"]["cross_entropy"] for line in log if "eval" in line]
+    assert len(held) == 3 and held[2] < held[0] < 2.9
+    assert [line["step"] for line in log if "loss" in line] == [4, 8, 12]
+    assert all(line["tokens_per_second"] > 0 for line in log if "loss" in line)
+    assert (folder / "best" / "model.ckpt.index").exists()
+    results = dict(line.split(" = ") for line in (folder / "eval_results.txt").read_text().splitlines())
+    assert results["global_step"] == "12"
+    assert float(results["perplexity"]) == pytest.approx(np.exp(float(results["cross_entropy"])), rel=1e-5)
+
+
+def test_the_export_is_the_mean_of_the_last_checkpoints(run):
+    folder, _ = run
+    parts = [weights(folder / f"model.ckpt-{step}") for step in (4, 8, 12)]
+    exported = weights(folder / "export" / "model.ckpt")
+    assert not any("adam" in name for name in exported)
+    for name, value in exported.items():
+        mean = np.mean([part[name].astype("float64") for part in parts], axis=0)
+        np.testing.assert_allclose(value, mean, rtol=1e-6, atol=1e-8)
+    assert any(np.abs(exported[name] - parts[2][name]).max() > 1e-3 for name in exported)
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_equals_one_that_never_stopped(run, tmp_path):
+    folder, flags = run
+    for steps in (5, 12):
+        again = [f"--num_train_steps={steps}" if "train_steps" in flag else flag for flag in flags]
+        again = [f"--output_dir={tmp_path}" if flag.startswith("--output_dir") else flag for flag in again]
+        assert train_translation.main([flag for flag in again if "average" not in flag]) == 0
+    first, second = weights(folder / "model.ckpt-12"), weights(tmp_path / "model.ckpt-12")
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def test_early_stopping(data, tmp_path, capfd):
+    """With a rate of 0 nothing gets better: the first evaluation is the best, and the third ends the run."""
+    flags = ["--model=seq2seq", "--decoder=plain", f"--data_dir={data}", f"--output_dir={tmp_path}"]
+    flags += ["--hidden_size=8", "--embedding_size=8", "--batch_tokens=600", "--learning_rate=0", "--log_steps=50"]
+    flags += ["--num_train_steps=50", "--eval_every_steps=1", "--early_stopping=2"]
+    assert train_translation.main(flags) == 0
+    assert "STOPPING EARLY: 2 evaluations without a lower cross-entropy" in capfd.readouterr().err
+    assert (tmp_path / "model.ckpt-3.index").exists() and (tmp_path / "export" / "config.json").exists()
+    assert train_translation.main(flags) == 0
+    assert "STOPPED EARLY before" in capfd.readouterr().err
+
+
+def test_a_model_writes_what_it_was_taught(run, data, tmp_path, capsys):
+    """Files and references: the lines come back in order, an empty one stays empty."""
+    folder, _ = run
+    sources = (data / "heldout.source.txt").read_text().splitlines()
+    text, output, references = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "ref.txt"
+    text.write_text("\n".join([*sources[:3], "", "1狐2"]) + "\n", encoding="utf-8")
+    references.write_text("a\nb\nc\n\nd\n", encoding="utf-8")
+    flags = [f"--checkpoint={folder}/export", f"--input_file={text}", "--beam_size=2", "--max_length=30"]
+    assert translate.main([*flags, f"--output_file={output}", f"--reference_file={references}"]) == 0
+    lines = output.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 5 and lines[3] == "" and lines[0]
+    assert "exactly right 20.00%" in capsys.readouterr().err
+    # An ensemble of a model with itself is the model; n-best lists begin with the best.
+    pair = f"--checkpoint={folder}/export,{folder}/export"
+    assert translate.main([pair, *flags[1:]]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+    assert translate.main([*flags, "--n_best=2"]) == 0
+    listed = [[part.strip() for part in line.split("|||")] for line in capsys.readouterr().out.splitlines()]
+    assert [text for number, text, _ in listed if number == "0"][0] == lines[0]
+    assert [number for number, *_ in listed] == ["0", "0", "1", "1", "2", "2", "3", "4", "4"]
+    scores = [float(score) for number, _, score in listed if number == "1"]
+    assert scores[0] >= scores[1]
+
+
+def test_standard_input(run, monkeypatch, capsys):
+    folder, _ = run
+    monkeypatch.setattr(translate, "STANDARD_INPUT", "/dev/null")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert translate.main([f"--checkpoint={folder}/export"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_translate_explains_mistakes(run, tmp_path, capsys):
+    folder, _ = run
+    export = f"--checkpoint={folder}/export"
+    (tmp_path / "long.txt").write_text("12\n" + "1" * 50 + "\n")
+    (tmp_path / "two.txt").write_text("1\n2\n")
+    for flags, message in (
+        (
+            [export, f"--input_file={tmp_path}/long.txt"],
+            "long.txt: line 2 has 51 pieces and an end symbol",
+        ),
+        ([export, "12", f"--reference_file={tmp_path}/two.txt"], "two.txt has 2 lines, and the text to translate 1"),
+        ([export, "12", "--n_best=5"], "--n_best=5 needs a --beam_size of as many"),
+        ([export, "12", f"--input_file={tmp_path}/two.txt"], "give a text or --input_file"),
+        ([f"--checkpoint={tmp_path}", "12"], "there is no file"),
+        ([export, "12", "--max_length=41"], "max_length is 41, but the model has 40 positions"),
+    ):
+        assert translate.main(flags) != 0
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert message in error, error
+    assert translate.main([export, f"--input_file={tmp_path}/long.txt", "--too_long=truncate", "--beam_size=2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_train_translation_explains_mistakes(data, run, tmp_path, capsys):
+    out, known = f"--output_dir={tmp_path}", ["--model=transformer", f"--data_dir={data}"]
+    for flags, message in (
+        (["--model=seq2seq", f"--data_dir={data}", "--num_attention_heads=2"], "means nothing to --model=seq2seq"),
+        (["--model=transformer"], "give --data_dir or --input_file"),
+        ([*known, "--hidden_size=10", "--num_attention_heads=4"], "not a multiple of"),
+        ([*known, *SIZES, "--max_position_embeddings=9"], "and max_position_embeddings is 9: a longer table or"),
+        ([*known, "--early_stopping=2"], "early stopping needs evaluations"),
+        ([f"--input_file={data}/vocab.model", "--model=transformer"], "vocab.model.json is not there"),
+    ):
+        assert train_translation.main([*flags, out]) != 0
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert message in error, error
+
+
+def test_a_folder_of_something_else_or_damaged(run, data, tmp_path):
+    import shutil
+
+    from tf_bert.checkpoints.translators import is_translator, load_translator
+
+    folder = tmp_path / "export"
+    shutil.copytree(run[0] / "export", folder)
+    assert is_translator(folder) and not is_translator(data) and not is_translator(tmp_path / "none")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "model": "bert"}))
+    with pytest.raises(ValueError, match="is not of a translation model"):
+        load_translator(folder)
+    (folder / "config.json").write_text(json.dumps({**settings, "config": {**settings["config"], "vocab_size": 16}}))
+    with pytest.raises(ValueError, match=r"vocab.model has 15 pieces, the model 16"):
+        load_translator(folder)
+    (folder / "config.json").write_text(json.dumps({**settings, "config": {**settings["config"], "end_id": 4}}))
+    with pytest.raises(ValueError, match="end_id is 3 in .* and 4 in the model"):
+        load_translator(folder)
+
+
+def test_loaded_weights_are_the_exported_ones(run):
+    from tf_bert.checkpoints.names import model_variables
+    from tf_bert.checkpoints.translators import load_translator
+
+    translator = load_translator(run[0] / "export")
+    stored = weights(run[0] / "export" / "model.ckpt")
+    for name, variable in model_variables(translator.model).items():
+        np.testing.assert_array_equal(variable.numpy(), stored[name])
+    assert translator.target_tokenizer is translator.source_tokenizer
+    assert translator.source_tokenizer.vocab_size == load_subwords(run[0] / "export" / "vocab.model").vocab_size
+
+
+def test_scores_and_the_plot_by_length(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for name, text in (("src", "12\n345\n"), ("ref", "21\n543\n"), ("good", "21\n543\n"), ("half", "21\n345\n")):
+        (tmp_path / name).write_text(text)
+    flags = [f"--{key}_file={tmp_path}/{name}" for key, name in (("source", "src"), ("reference", "ref"))]
+    flags += [f"--hypothesis_file={tmp_path}/good,{tmp_path}/half", "--labels=good,half"]
+    assert score_translation.main([*flags, f"--plot_file={tmp_path}/plot.png"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert "exactly right 100.00%" in printed[0] and "exactly right 50.00%" in printed[1]
+    assert printed[2].startswith("copying the source:") and "exactly right 0.00%" in printed[2]
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert score_translation.main([*flags[1:], f"--plot_file={tmp_path}/plot.png"]) == 2
+
+
+@pytest.mark.slow
+def test_two_replicas_train_as_one(data, tmp_path):
+    """Buckets, filled-up batches and all: without dropout the weights are equal."""
+    import subprocess
+
+    script = """
+import sys
+from tf_bert.training.distribution import set_logical_cpus
+set_logical_cpus(2)
+from tf_bert.commands import train_translation
+sys.exit(train_translation.main(sys.argv[1:]))
+"""
+    for name in ("off", "mirrored"):
+        flags = ["--model=transformer", f"--data_dir={data}", f"--output_dir={tmp_path}/{name}", *SIZES, *SHORT]
+        flags += ["--num_train_steps=8", "--hidden_dropout_prob=0", f"--distribution_strategy={name}"]
+        root = Path(__file__).resolve().parent.parent
+        subprocess.run([sys.executable, "-c", script, *flags], check=True, cwd=root)
+    first, second = weights(tmp_path / "off" / "model.ckpt-8"), weights(tmp_path / "mirrored" / "model.ckpt-8")
+    for name, value in first.items():
+        if "adam" not in name and "key/bias" not in name:
+            np.testing.assert_allclose(value, second[name], atol=1e-4, err_msg=name)
