@@ -23,7 +23,21 @@ def compiled(function: Callable, jit_compile: bool = False) -> Callable:
     return tf.function(function, jit_compile=jit_compile, autograph=False)
 
 
-def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
+def uniform(shape: Any, seed: Any):
+    """Numbers in [0, 1), float32, that depend on ``seed`` [2] alone."""
+    return tf.random.stateless_uniform(shape, tf.cast(seed, "int32"))
+
+
+def of_all_replicas(x: Any) -> tuple[Any, Any]:
+    """``x`` [B, ...] of all replicas, one behind the other [G, ...], and at which row that of this replica begins."""
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return x, tf.constant(0)
+    sizes = replica.all_gather(tf.shape(x)[:1], axis=0)
+    return replica.all_gather(x, axis=0), tf.reduce_sum(sizes[: replica.replica_id_in_sync_group])
+
+
+def scan(step: Callable, state: Any, inputs: Any, one_by_one: bool = False) -> tuple[Any, Any]:
     """A recurrence over the first axis, as one loop in the graph.
 
     `keras.ops.scan` wants outputs that look like the state; these may look otherwise.
@@ -32,6 +46,7 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
         step: takes the state and the inputs of one step, returns the state after it and its outputs.
         state: structure of tensors, before the first step.
         inputs: structure of tensors [T, ...].
+        one_by_one: whether no step may begin, even in part, before the last one has ended: for the sake of memory.
 
     Returns:
         The state after the last step, and the outputs of all steps [T, ...].
@@ -49,7 +64,8 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
         return t + 1, state, tf.nest.map_structure(lambda array, x: array.write(t, x), written, outputs)
 
     loop = (tf.constant(0), state, written)
-    _, state, written = tf.while_loop(lambda t, *_: t < length, body, loop, maximum_iterations=length)
+    options = {"maximum_iterations": length, "parallel_iterations": 1 if one_by_one else 10}
+    _, state, written = tf.while_loop(lambda t, *_: t < length, body, loop, **options)
     return state, tf.nest.map_structure(lambda array: array.stack(), written)
 
 

@@ -8,7 +8,7 @@ import io
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 BUFFER_BYTES = 1 << 18
@@ -54,6 +54,45 @@ def open_binary(path: str | os.PathLike) -> io.BufferedReader:
         raise PermissionError(f"no permission to read {path}") from None
     except OSError as error:
         raise _named(error, f"cannot read {path}") from None
+
+
+def reader_at(path: str | os.PathLike) -> Callable[[int, int], bytes]:
+    """Opens a file to read from anywhere in it.
+
+    Returns:
+        A function of the size to read and of the place to begin at, as ``os.pread``.
+
+    Raises:
+        OSError: one line that names the path.
+    """
+    path = os.fspath(path)
+    if is_remote(path):
+        file = _RemoteFile(path, "rb")
+
+        def read_remote(size: int, offset: int) -> bytes:
+            file.seek(offset)
+            return file.read(size)
+
+        return read_remote
+    local = open_binary(path)
+    return lambda size, offset: os.pread(local.fileno(), size, offset)
+
+
+def exists(path: str | os.PathLike) -> bool:
+    """Whether there is a file or folder."""
+    if is_remote(path):
+        with _tensorflow_errors_as_os_errors(path):
+            return _gfile().exists(os.fspath(path))
+    return os.path.exists(path)
+
+
+def remove_folder(path: str | os.PathLike) -> None:
+    """Removes a folder with all that is in it."""
+    if is_remote(path):
+        with _tensorflow_errors_as_os_errors(path):
+            _gfile().rmtree(os.fspath(path))
+    else:
+        shutil.rmtree(path)
 
 
 def make_folder(path: str | os.PathLike) -> None:
@@ -217,6 +256,14 @@ class _RemoteFile(io.RawIOBase):
             data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+    def seekable(self) -> bool:
+        return self._mode == "rb"
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with _tensorflow_errors_as_os_errors(self._path):
+            self._file.seek(offset, whence)
+            return self._file.tell()
 
     def tell(self) -> int:
         return self._file.tell()

@@ -51,6 +51,13 @@ FLAGS.integer("log_steps", 100, "Updates between two lines of the log.", minimum
 FLAGS.integer("keep_checkpoint_max", 5, "How many checkpoints stay.", minimum=1)
 FLAGS.integer("shuffle_buffer", 10000, "Records in memory to draw the next one from.", minimum=1)
 FLAGS.boolean("deterministic", True, "Whether equal seeds give equal orders, whatever the speed of the disk.")
+FLAGS.enum(
+    "attention",
+    "plain",
+    ["plain", "chunked"],
+    "How attention is computed. chunked gives the same values without the matrix of all scores: for 512 tokens and "
+    "more it needs a fraction of the memory.",
+)
 FLAGS.string(
     "vocab_file", None, "The vocabulary of the records, for export/. By default the one they were made with, if found."
 )
@@ -87,6 +94,7 @@ def run(flags) -> int:
         seed=flags.seed,
         shuffle_buffer=flags.shuffle_buffer,
         deterministic=flags.deterministic,
+        attention=flags.attention,
         evaluate_every=flags.eval_every_steps,
     )
     evaluation = pretraining.EvaluationOptions(flags.eval_batch_size, flags.max_eval_steps)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from tf_bert.data.packing import RowSize
+
 _WORD_ORDER, _FATE, _REPLACEMENT = range(3)  # streams of draws
 _SPECIAL_ID_KEYS = {"mask_id": "[MASK]", "cls_id": "[CLS]", "sep_id": "[SEP]"}
 
@@ -112,6 +114,52 @@ class DynamicMasking:
             "masked_lm_ids": masked_lm_ids,
             "masked_lm_weights": tf.cast(weights, tf.float32),
         }
+
+    def mask_rows(self, numbers: tf.Tensor, batch: Mapping[str, tf.Tensor], row: RowSize) -> dict[str, tf.Tensor]:
+        """Masks rows of several examples, each of which gets the predictions of a record of its own.
+
+        Args:
+            numbers: the number of each row, int64 [B].
+            batch: as for a call, and ``example_lengths`` int32 [B, E].
+            row: what a row has room for; all predictions of its examples fit.
+
+        Returns:
+            As a call; positions count through the row.
+        """
+        lengths = batch["example_lengths"]  # [B, E]
+        starts = tf.cumsum(lengths, axis=1, exclusive=True)
+        place = tf.range(row.length)
+        is_token = place < lengths[:, :, None]  # [B, E, S]
+        source = tf.where(is_token, starts[:, :, None] + place, 0)
+        names = ("input_ids", "word_starts")
+        examples = {name: tf.gather(batch[name], source, batch_dims=1) * tf.cast(is_token, tf.int32) for name in names}
+        examples["input_mask"] = tf.cast(is_token, tf.int32)
+        slots = numbers[:, None] * row.examples + tf.range(row.examples, dtype=tf.int64)
+        flat = {name: tf.reshape(value, [-1, row.length]) for name, value in examples.items()}  # [B * E, S]
+        masked = self(tf.reshape(slots, [-1]), flat)
+
+        # Back into rows: what stands at each position, and all predictions, those of weight 0 behind the others.
+        example = tf.reduce_sum(tf.cast(place[:, None] >= (starts + lengths)[:, None, :], tf.int32), axis=2)  # [B, S]
+        example = tf.minimum(example, row.examples - 1)
+        inside = place - tf.gather(starts, example, batch_dims=1)
+        ids = tf.reshape(masked["input_ids"], [-1, row.examples * row.length])
+        ids = tf.gather(ids, example * row.length + tf.minimum(inside, row.length - 1), batch_dims=1)
+        shape = [-1, row.examples, self.max_predictions_per_seq]
+        weights = tf.reshape(masked["masked_lm_weights"], shape)
+        positions = tf.reshape(masked["masked_lm_positions"], shape) + starts[:, :, None]
+        predictions = {
+            "masked_lm_positions": tf.where(weights > 0, positions, 0),
+            "masked_lm_ids": tf.reshape(masked["masked_lm_ids"], shape),
+            "masked_lm_weights": weights,
+        }
+        flat_weights = tf.reshape(weights, [-1, row.examples * self.max_predictions_per_seq])
+        order = tf.argsort(flat_weights, direction="DESCENDING", stable=True)[:, : row.predictions]
+        predictions = {
+            name: tf.gather(tf.reshape(value, tf.shape(flat_weights)), order, batch_dims=1)
+            for name, value in predictions.items()
+        }
+        rest = {name: value for name, value in batch.items() if name != "word_starts"}
+        return rest | {"input_ids": tf.where(batch["input_mask"] > 0, ids, 0)} | predictions
 
     def _num_to_predict(self, n_tokens: tf.Tensor) -> tf.Tensor:
         """[B]; float64 and halves to even, as Python rounds."""

@@ -7,6 +7,9 @@ Each record holds, padded with zeros to S = ``max_seq_length`` or P = ``max_pred
     masked_lm_weights                                float [P]   1.0 at predictions, 0.0 at padding
     next_sentence_labels                             int64 [1]   1: B is random, 0: B follows A
 
+A row of several instances (see `tf_bert.data.packing`) also has ``example_lengths`` int64 [E], the tokens of each, then
+zeros; its ``next_sentence_labels`` are int64 [E].
+
 A record without masks, for masking while training (see `tf_bert.data.dynamic_masking`), has ``word_starts`` int64 [S]
 in place of the three ``masked_lm_*``: 1 at the first token of each word, 0 at the others, at [CLS], [SEP] and padding.
 """
@@ -19,6 +22,7 @@ from operator import itemgetter
 from tf_bert.data.example_codec import example_from_entries, packed_float_feature, packed_int64_feature, varint
 from tf_bert.data.instances import TrainingInstance
 from tf_bert.data.masking import TokenKinds
+from tf_bert.data.packing import EXAMPLE_LENGTHS, RowSize, joined
 
 _ONE, _ZERO = struct.pack("<f", 1.0), struct.pack("<f", 0.0)
 
@@ -35,6 +39,7 @@ class ExampleEncoder:
         vocab_size: number of ids. A token may also be an id plus ``vocab_size`` (see `tf_bert.data.corpus`): the mark
             is taken off.
         word_starts_of: None writes the predictions; what `TokenKinds` to find words by writes ``word_starts`` instead.
+        row: what a row of several instances has room for, for `encode_row`; it takes the place of the lengths.
     """
 
     def __init__(
@@ -43,11 +48,13 @@ class ExampleEncoder:
         max_predictions_per_seq: int,
         vocab_size: int,
         word_starts_of: TokenKinds | None = None,
+        row: RowSize | None = None,
     ):
-        self.max_seq_length = max_seq_length
-        self.max_predictions_per_seq = max_predictions_per_seq
+        self.row = row
+        self.max_seq_length = row.length if row else max_seq_length
+        self.max_predictions_per_seq = row.predictions if row else max_predictions_per_seq
         self._ids = _varints(vocab_size) * 2
-        self._positions = _varints(max_seq_length)
+        self._positions = _varints(self.max_seq_length + 1)
         self._word_starts_of = word_starts_of
 
     def encode(self, instance: TrainingInstance) -> bytes:
@@ -56,6 +63,22 @@ class ExampleEncoder:
         Raises:
             ValueError: when it is longer than the record, or has more predictions.
         """
+        return self._encode(instance, b"\x01" if instance.is_random_next else b"\x00")
+
+    def encode_row(self, instances: Sequence[TrainingInstance]) -> bytes:
+        """Serializes instances that share a row.
+
+        Raises:
+            ValueError: when they are longer than the row, have more predictions, or are too many.
+        """
+        filling = self.row.examples - len(instances)
+        if filling < 0:
+            raise ValueError(f"{len(instances)} instances do not fit in a row of {self.row.examples}")
+        lengths = b"".join([self._positions[len(instance.tokens)] for instance in instances])
+        labels = bytes([instance.is_random_next for instance in instances]) + bytes(filling)
+        return self._encode(joined(instances), labels, packed_int64_feature(EXAMPLE_LENGTHS, lengths + bytes(filling)))
+
+    def _encode(self, instance: TrainingInstance, labels: bytes, before: bytes = b"") -> bytes:
         n_tokens, n_predictions = len(instance.tokens), len(instance.masked_lm_positions)
         if n_tokens > self.max_seq_length or n_predictions > self.max_predictions_per_seq:
             raise ValueError(
@@ -73,10 +96,11 @@ class ExampleEncoder:
         # In the order of the names.
         return example_from_entries(
             (
+                before,
                 packed_int64_feature("input_ids", ids + padding),
                 packed_int64_feature("input_mask", b"\x01" * n_tokens + padding),
                 masked_or_words,
-                packed_int64_feature("next_sentence_labels", b"\x01" if instance.is_random_next else b"\x00"),
+                packed_int64_feature("next_sentence_labels", labels),
                 packed_int64_feature("segment_ids", bytes(instance.segment_ids) + padding),
                 after,
             )

@@ -24,6 +24,7 @@ class InstanceOptions:
         max_ngram: the longest run of words masked together; see `create_masked_lm_predictions`.
         next_sentence: False makes instances of one segment, [CLS] A [SEP], for masked LM alone.
         masking: ``"static"`` masks now; ``"dynamic"`` leaves that to the training (`tf_bert.data.dynamic_masking`).
+        packed_length: tokens of a row that holds several instances (`tf_bert.data.packing`); None for a row each.
 
     Raises:
         ValueError: for a value out of range.
@@ -37,6 +38,7 @@ class InstanceOptions:
     max_ngram: int = 1
     next_sentence: bool = True
     masking: str = "static"
+    packed_length: int | None = None
 
     def __post_init__(self):
         if not 5 <= self.max_seq_length <= 1 << 15:
@@ -51,6 +53,10 @@ class InstanceOptions:
             raise ValueError(f"max_ngram is {self.max_ngram}, expected 1 or more")
         if self.masking not in ("static", "dynamic"):
             raise ValueError(f"masking is {self.masking!r}, expected 'static' or 'dynamic'")
+        if self.packed_length is not None and not self.max_seq_length <= self.packed_length <= 1 << 15:
+            raise ValueError(
+                f"packed_length is {self.packed_length}, expected max_seq_length ({self.max_seq_length}) to {1 << 15}"
+            )
         if self.masking == "dynamic" and self.max_ngram > 1:
             raise ValueError(f"max_ngram is {self.max_ngram}, expected 1 with dynamic masking")
 

@@ -19,6 +19,7 @@ from tf_bert.data.corpus import Corpus, LineEncoder, WordSplitter, id_kinds, rea
 from tf_bert.data.examples import ExampleEncoder
 from tf_bert.data.instances import InstanceStore, MaskedLmInstance, TrainingInstance, pack, typecode_for, unpack
 from tf_bert.data.masking import create_masked_lm_predictions, without_special_tokens
+from tf_bert.data.packing import RowSize, rows_of
 from tf_bert.data.pairing import InstanceOptions, instances_of_document, truncate_seq_pair
 from tf_bert.data.records import RecordWriter, frame
 from tf_bert.data.sidecar import remove_sidecar
@@ -224,6 +225,8 @@ def write_instance_to_example_files(
     *,
     masking: str = "static",
     num_workers: int = 1,
+    packed_length: int | None = None,
+    masked_lm_prob: float = 0.15,
 ) -> list[int]:
     """Writes instances as TFRecords: instance k into file ``k % len(output_files)``.
 
@@ -236,6 +239,9 @@ def write_instance_to_example_files(
         output_files: paths of the TFRecord files.
         masking: ``"dynamic"`` writes the format without masks.
         num_workers: processes that serialize; the result is the same.
+        packed_length: puts several instances into each record of this many tokens (see `tf_bert.data.packing`); a
+            record then goes to the next file, not an instance.
+        masked_lm_prob: how many predictions an instance is going to have when it is packed without masks.
 
     Returns:
         The number of records in each file.
@@ -249,12 +255,16 @@ def write_instance_to_example_files(
             f"{len(instances)} records for {len(output_files)} output files: some would be empty; name fewer files"
         )
     vocab = tokenizer.vocab
+    options = InstanceOptions(
+        max_seq_length, max_predictions_per_seq, masked_lm_prob, masking=masking, packed_length=packed_length
+    )
     encode = _FrameEncoder(
         ExampleEncoder(
             max_seq_length,
             max_predictions_per_seq,
             vocab_size(vocab),
             id_kinds(vocab) if masking == "dynamic" else None,
+            RowSize.of(options),
         ),
         typecode_for(2 * vocab_size(vocab)),
     )
@@ -262,19 +272,26 @@ def write_instance_to_example_files(
         packed = instances.packed()
     else:
         packed = (pack(_with_ids(instance, tokenizer), encode.typecode) for instance in instances)
+    if packed_length is not None:
+        packed = rows_of(packed, encode.typecode, options)
     n_files = len(output_files)
+    n_records = 0
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(RecordWriter(path)) for path in output_files]
-        progress = stack.enter_context(Progress("writing", len(instances), "records"))
+        n_expected = len(instances) if packed_length is None else None
+        progress = stack.enter_context(Progress("writing", n_expected, "records"))
         next_writer = itertools.cycle(writers)
         workers = stack.enter_context(Workers(encode, num_workers))
         for frames in workers.map(_batches(packed)):
             for framed in frames:
                 next(next_writer).write_frames(framed)
             progress.update(len(frames))
+            n_records += len(frames)
+        if n_records < n_files:
+            raise ValueError(f"{n_records} packed records for {n_files} output files: some would be empty; name fewer")
         for path in output_files:  # what it says of the old records would be wrong about the new ones
             remove_sidecar(path)
-    return [len(range(place, len(instances), n_files)) for place in range(n_files)]
+    return [len(range(place, n_records, n_files)) for place in range(n_files)]
 
 
 class _FrameEncoder:
@@ -283,11 +300,16 @@ class _FrameEncoder:
     def __init__(self, encoder: ExampleEncoder, typecode: str):
         self.encoder, self.typecode = encoder, typecode
 
-    def __call__(self, packed: Iterable[bytes]) -> list[bytes]:
-        return [frame(self.encoder.encode(unpack(one, self.typecode))) for one in packed]
+    def __call__(self, packed: Iterable[bytes | list[bytes]]) -> list[bytes]:
+        return [frame(self._encode(one)) for one in packed]
+
+    def _encode(self, packed: bytes | list[bytes]) -> bytes:
+        if self.encoder.row is None:
+            return self.encoder.encode(unpack(packed, self.typecode))
+        return self.encoder.encode_row([unpack(one, self.typecode) for one in packed])
 
 
-def _batches(packed: Iterator[bytes]) -> Iterator[list[bytes]]:
+def _batches(packed: Iterator) -> Iterator[list]:
     while batch := list(itertools.islice(packed, _BATCH)):
         yield batch
 

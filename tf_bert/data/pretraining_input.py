@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from tf_bert.data.dynamic_masking import DynamicMasking
+from tf_bert.data.packing import EXAMPLE_LENGTHS, RowSize
 from tf_bert.data.records import decode_example, read_records
 from tf_bert.data.sidecar import read_sidecar
 from tf_bert.data.text import expand_input_files
@@ -42,12 +43,14 @@ class RecordFiles:
 
     Args:
         files: paths, in order; at least one holds a record.
-        max_seq_length: tokens in each record, padding included (S).
-        max_predictions_per_seq: masked positions in each record, padding included (P).
+        max_seq_length: tokens of an example, padding included (S).
+        max_predictions_per_seq: masked positions of an example, padding included (P).
         sidecars: what stands in the ``.json`` beside each file, ``{}`` for a file without one.
         masking: how records without masks are masked while they are read; None for records with masks.
         next_sentence: False for records of single segments, whose ``next_sentence_labels`` mean nothing and are left
             out of the batches.
+        row: what each record holds where it holds several examples (`tf_bert.data.packing`): S and P of the batches are
+            then those of a row.
     """
 
     files: tuple[str, ...]
@@ -56,6 +59,12 @@ class RecordFiles:
     sidecars: tuple[Mapping, ...] = field(repr=False)
     masking: DynamicMasking | None = None
     next_sentence: bool = True
+    row: RowSize | None = None
+
+    @property
+    def record_length(self) -> int:
+        """Tokens in each record, padding included."""
+        return self.row.length if self.row else self.max_seq_length
 
     def counts(self) -> list[int]:
         """The number of records in each file, from its sidecar or counted."""
@@ -129,6 +138,7 @@ def find_records(
         tuple(sidecars),
         masking,
         _agreed(files, sidecars, "next_sentence", True),
+        RowSize.of({"packed_length": _agreed(files, sidecars, "packed_length", None), **expected}),
     )
 
 
@@ -145,7 +155,7 @@ def _lengths(path: str, sidecar: Mapping) -> dict[str, int | None] | None:
     """The lengths of a file's records, None for what is up to the reader; or None when it has no record."""
     keys = ("max_seq_length", "max_predictions_per_seq")
     if all(key in sidecar for key in keys) and sidecar.get("records", 1):
-        if sidecar.get("masking") == "dynamic":
+        if sidecar.get("masking") == "dynamic" and not sidecar.get("packed_length"):
             return {"max_seq_length": sidecar["max_seq_length"], "max_predictions_per_seq": None}
         return {key: sidecar[key] for key in keys}
     record = next(read_records(path), None)
@@ -155,11 +165,13 @@ def _lengths(path: str, sidecar: Mapping) -> dict[str, int | None] | None:
     return {"max_seq_length": len(example["input_ids"]), "max_predictions_per_seq": len(example["masked_lm_positions"])}
 
 
-def _decode(path: str, record: bytes, dynamic: bool = False) -> dict[str, list]:
+def _decode(path: str, record: bytes, dynamic: bool = False, packed: bool = False) -> dict[str, list]:
     try:
         example = decode_example(record)
     except ValueError as error:
         raise ValueError(f"{path} holds no pre-training examples: {error}") from None
+    if EXAMPLE_LENGTHS in example and not packed:
+        raise ValueError(f"{path} was made with --packed_length, but the {path}.json that says how is not there")
     missing = {*SEQUENCE_FEATURES, *PREDICTION_FEATURES, "next_sentence_labels"} - set(example)
     if WORD_STARTS in example:
         missing -= set(PREDICTION_FEATURES)
@@ -222,7 +234,8 @@ def train_dataset(
 
     Returns:
         A dataset of dicts: ``input_ids``, ``input_mask``, ``segment_ids`` int32 [B, S], ``masked_lm_positions``,
-        ``masked_lm_ids`` int32 [B, P], ``masked_lm_weights`` float32 [B, P], ``next_sentence_labels`` int32 [B, 1].
+        ``masked_lm_ids`` int32 [B, P], ``masked_lm_weights`` float32 [B, P], ``next_sentence_labels`` int32 [B, 1]; of
+        packed records ``example_lengths`` and ``next_sentence_labels`` int32 [B, E].
     """
     index, count = shard
     by_file = len(records.files) >= count
@@ -309,8 +322,13 @@ def _parsed(
         batch = {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in batch.items()}
         if not records.next_sentence:
             del batch["next_sentence_labels"]
-        places = tf.range(tf.size(serialized, tf.int64))
-        return masking(number(batch_number, places), batch) if masking else batch
+        if records.row:
+            fits = tf.reduce_max(tf.reduce_sum(batch[EXAMPLE_LENGTHS], axis=1)) <= records.row.length
+            tf.debugging.Assert(fits, [f"{EXAMPLE_LENGTHS} that add up to more than {records.row.length}"])
+        if masking is None:
+            return batch
+        numbers = number(batch_number, tf.range(tf.size(serialized, tf.int64)))
+        return masking.mask_rows(numbers, batch, records.row) if records.row else masking(numbers, batch)
 
     return (
         dataset.enumerate()
@@ -321,17 +339,22 @@ def _parsed(
 
 def _feature_lengths(records: RecordFiles) -> dict[str, int]:
     """What each record holds: feature -> number of values."""
-    lengths = dict.fromkeys(SEQUENCE_FEATURES, records.max_seq_length)
+    row = records.row or RowSize(records.max_seq_length, records.max_predictions_per_seq, 1)
+    lengths = dict.fromkeys(SEQUENCE_FEATURES, row.length)
     if records.masking:
-        lengths[WORD_STARTS] = records.max_seq_length
+        lengths[WORD_STARTS] = row.length
     else:
-        lengths |= dict.fromkeys(PREDICTION_FEATURES, records.max_predictions_per_seq)
-    return lengths | {"next_sentence_labels": 1}
+        lengths |= dict.fromkeys(PREDICTION_FEATURES, row.predictions)
+    if records.row:
+        lengths[EXAMPLE_LENGTHS] = row.examples
+    return lengths | {"next_sentence_labels": row.examples}
 
 
 def _feature_limits(records: RecordFiles, limits: Mapping[str, int] | None) -> dict[str, int]:
     """Feature -> smallest value that is too large, for the features that the records hold."""
-    limits = {"masked_lm_positions": records.max_seq_length, **(limits or {})}
+    limits = {"masked_lm_positions": records.record_length, **(limits or {})}
+    if records.row:
+        limits[EXAMPLE_LENGTHS] = records.max_seq_length + 1
     return {name: limit for name, limit in limits.items() if name in _feature_lengths(records)}
 
 
@@ -363,7 +386,7 @@ def check_records(records: RecordFiles, limits: Mapping[str, int] | None = None)
     limits = _feature_limits(records, limits)
     for path in records.files:
         for number, record in enumerate(read_records(path), 1):
-            example = _decode(path, record, dynamic=records.masking is not None)
+            example = _decode(path, record, dynamic=records.masking is not None, packed=records.row is not None)
             for name, length in lengths.items():
                 if len(example[name]) != length:
                     raise ValueError(

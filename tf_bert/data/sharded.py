@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,14 +28,16 @@ from tf_bert.data.corpus import CorpusCounts, LineEncoder, id_kinds, line_batche
 from tf_bert.data.examples import ExampleEncoder
 from tf_bert.data.instances import InstanceCounts, InstanceStore, pack, typecode_for, unpack
 from tf_bert.data.masking import shuffle
+from tf_bert.data.packing import RowSize, rows_of
 from tf_bert.data.pairing import InstanceOptions, instances_of_document
+from tf_bert.data.pieces import PIECES, PieceStore
 from tf_bert.data.pretraining import check_documents, replacement_ids
 from tf_bert.data.records import RecordWriter
 from tf_bert.data.report import warn_about_corpus
 from tf_bert.data.sidecar import read_sidecar, remove_sidecar, write_sidecar
 from tf_bert.data.token_store import TokenStore, TokenStoreWriter
 from tf_bert.data.workers import Workers
-from tf_bert.files import atomic_writer, file_size, is_remote, open_binary
+from tf_bert.files import atomic_writer, exists, file_size, is_remote, open_binary, remove_folder
 from tf_bert.progress import Progress, say
 from tf_bert.tokenization.vocabulary import vocab_size
 
@@ -114,18 +115,22 @@ class ShardedRun:
                 belongs to a run with other settings.
             OSError: when something cannot be read or written.
         """
-        missing = [shard for shard, path in enumerate(self.outputs) if not self._is_done(path)]
+        missing = self.missing_shards()
         if not missing:
             return None
-        self._take_work_folder()
+        self.take_work_folder()
         try:
             with Workers(self, num_workers) as workers:
                 counts = self._make(missing, workers)
         except ValueError:  # about the text: there is nothing to go on with
-            shutil.rmtree(self.work_folder)
+            remove_folder(self.work_folder)
             raise
-        shutil.rmtree(self.work_folder)
+        remove_folder(self.work_folder)
         return counts
+
+    def missing_shards(self) -> list[int]:
+        """The shards that are not there yet, made by an equal run."""
+        return [shard for shard, path in enumerate(self.outputs) if not self._is_done(path)]
 
     def __call__(self, task: tuple[Callable, Any]) -> Any:
         """Does what a worker is told to: a method of this class and its argument."""
@@ -137,8 +142,8 @@ class ShardedRun:
         warn_about_corpus(corpus_counts, self.options)
         check_documents(corpus_counts.documents, self.options.next_sentence)
 
-        n_blocks = self._corpus.n_blocks
-        missing_blocks = [block for block in range(n_blocks) if not os.path.exists(self._block_path(block))]
+        n_blocks = self.corpus.n_blocks
+        missing_blocks = [block for block in range(n_blocks) if not exists(self.block_path(block))]
         if len(missing_blocks) < n_blocks or len(missing) < len(self.outputs):
             say(
                 f"going on with an interrupted run: {n_blocks - len(missing_blocks)} of {n_blocks} blocks and "
@@ -148,21 +153,30 @@ class ShardedRun:
             for _ in workers.map((ShardedRun.make_block, block) for block in missing_blocks):
                 progress.update()
 
-        segments = (counts for block in range(n_blocks) for counts, _ in self._segments(block, 0))
-        instance_counts = sum(segments, InstanceCounts())
-        if instance_counts.instances < len(self.outputs):
-            raise ValueError(
-                f"{instance_counts.instances} records for {len(self.outputs)} shards: some would be empty; "
-                "use a smaller --num_shards"
-            )
+        instance_counts = self.count_instances()
         with Progress("writing", len(missing), "shards") as progress:
             for _ in workers.map((ShardedRun.make_shard, shard) for shard in missing):
                 progress.update()
         return corpus_counts, instance_counts
 
+    def count_instances(self) -> InstanceCounts:
+        """Counts the instances of all blocks.
+
+        Raises:
+            ValueError: there are fewer than shards.
+        """
+        blocks = range(self.corpus.n_blocks)
+        counts = sum((counts for block in blocks for counts, _ in self._segments(block, 0)), InstanceCounts())
+        if counts.instances < len(self.outputs):
+            raise ValueError(
+                f"{counts.instances} records for {len(self.outputs)} shards: some would be empty; "
+                "use a smaller --num_shards"
+            )
+        return counts
+
     def __getstate__(self) -> dict[str, Any]:
         """What worker processes are sent: each opens the corpus itself."""
-        return {name: value for name, value in self.__dict__.items() if name != "_corpus"}
+        return {name: value for name, value in self.__dict__.items() if name != "corpus"}
 
     @functools.cached_property
     def run_id(self) -> str:
@@ -183,11 +197,11 @@ class ShardedRun:
     def _is_done(self, output: str) -> bool:
         return read_sidecar(output).get("run") == self.run_id and (is_remote(output) or os.path.isfile(output))
 
-    def _take_work_folder(self) -> None:
+    def take_work_folder(self) -> None:
         """Makes the folder, or finds out that it holds what an equal run has left."""
         path = os.path.join(self.work_folder, "settings.json")
         settings = json.loads(json.dumps(self._settings()))
-        if os.path.exists(path):
+        if exists(path):
             with open_binary(path) as file:
                 found = json.load(file)
             different = [key for key in settings if found.get(key) != settings[key]]
@@ -208,7 +222,7 @@ class ShardedRun:
 
     def _tokenize(self, workers: Workers) -> CorpusCounts:
         done = os.path.join(self.work_folder, "corpus.json")
-        if not os.path.exists(done):
+        if not exists(done):
             batches = line_batches(self.files, self.documents_end_with_files)
             with TokenStoreWriter(self.work_folder, self.vocab) as writer:
                 for ids, lengths in workers.map((ShardedRun.encode_lines, batch) for batch in batches):
@@ -219,10 +233,14 @@ class ShardedRun:
             return CorpusCounts(**json.load(file))
 
     @functools.cached_property
-    def _corpus(self) -> TokenStore:
+    def corpus(self) -> TokenStore | PieceStore:
+        """The tokenized text, once it is there."""
+        if exists(os.path.join(self.work_folder, PIECES)):
+            return PieceStore(self.work_folder, self.vocab)
         return TokenStore(self.work_folder, self.vocab)
 
-    def _block_path(self, block: int) -> str:
+    def block_path(self, block: int) -> str:
+        """Where the instances of a block go."""
         return os.path.join(self.work_folder, f"block-{block:07}")
 
     def make_block(self, block: int) -> None:
@@ -235,12 +253,12 @@ class ShardedRun:
         packed: list[bytes] = []
         counts = InstanceCounts()
         n_segments = 0
-        with atomic_writer(self._block_path(block)) as file:
+        with atomic_writer(self.block_path(block)) as file:
             for number_of_pass in range(self.dupe_factor):
-                for document in self._corpus.block(block):
+                for document in self.corpus.block(block):
                     rng.seed(f"{self.random_seed} document {document} pass {number_of_pass}")
                     for instance in instances_of_document(
-                        self._corpus, document, self.options, self.vocab_words, rng, kinds, another_document
+                        self.corpus, document, self.options, self.vocab_words, rng, kinds, another_document
                     ):
                         packed.append(pack(instance, self._typecode))
                         counts.add(instance)
@@ -263,7 +281,7 @@ class ShardedRun:
     def _segments(self, block: int, shard: int) -> Iterator[tuple[InstanceCounts, bytes]]:
         """Yields the counts of each segment of a block, and the instances that are for one shard."""
         header = array("Q").itemsize * (_COUNTS + len(self.outputs) + 1)
-        with open(self._block_path(block), "rb") as file:
+        with open_binary(self.block_path(block)) as file:
             while data := file.read(header):
                 numbers = array("Q", data)
                 ends = numbers[_COUNTS:]
@@ -274,22 +292,30 @@ class ShardedRun:
 
     def make_shard(self, shard: int) -> None:
         """Gathers, shuffles and writes the instances of a shard."""
-        instances = InstanceStore(self.vocab, self.work_folder)
-        for block in range(self._corpus.n_blocks):
+        instances = InstanceStore(self.vocab, None if is_remote(self.work_folder) else self.work_folder)
+        for block in range(self.corpus.n_blocks):
             for _, packed in self._segments(block, shard):
                 instances.extend_packed(packed)
         if not len(instances):
             raise ValueError(f"shard {shard} of {len(self.outputs)} would be empty; use a smaller --num_shards")
         instances.shuffle(random.Random(f"{self.random_seed} shard {shard}"))
+        options = self.options
         encoder = ExampleEncoder(
-            self.options.max_seq_length,
-            self.options.max_predictions_per_seq,
+            options.max_seq_length,
+            options.max_predictions_per_seq,
             vocab_size(self.vocab),
-            id_kinds(self.vocab) if self.options.masking == "dynamic" else None,
+            id_kinds(self.vocab) if options.masking == "dynamic" else None,
+            RowSize.of(options),
         )
-        output = self.outputs[shard]
+        if options.packed_length is None:
+            records = (encoder.encode(unpack(one, self._typecode)) for one in instances.packed())
+        else:
+            rows = rows_of(instances.packed(), self._typecode, options)
+            records = (encoder.encode_row([unpack(one, self._typecode) for one in row]) for row in rows)
+        output, n_records = self.outputs[shard], 0
         with RecordWriter(output) as writer:
-            for packed in instances.packed():
-                writer.write(encoder.encode(unpack(packed, self._typecode)))
+            for record in records:
+                writer.write(record)
+                n_records += 1
             remove_sidecar(output)
-        write_sidecar(output, self.facts | {"records": len(instances), "run": self.run_id})
+        write_sidecar(output, self.facts | {"records": n_records, "run": self.run_id})

@@ -113,28 +113,53 @@ def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Ite
         ...     list(read_lines(file.name))
         ['One', 'two\\u2028still two']
     """
+    return (line for _, line in lines_from(path, 0, progress))
+
+
+def is_compressed(path: str | os.PathLike) -> bool:
+    """Whether a file is compressed by gzip."""
+    with open_binary(path) as file:
+        return file.peek(2)[:2] == _GZIP_MAGIC
+
+
+def lines_from(path: str | os.PathLike, start: int = 0, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
+    """Yields the lines that begin at byte ``start`` or later, each with the byte where it begins; see `read_lines`.
+
+    Only what is not compressed can be read from the middle.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write(b"One\\ntwo\\nthree\\n")
+        ...     file.flush()
+        ...     list(lines_from(file.name, 2)), next(lines_from(file.name, 4))
+        ([(4, 'two'), (8, 'three')], (4, 'two'))
+    """
     path = os.fspath(path)
     with open_binary(path) as raw:
         compressed = raw.peek(2)[:2] == _GZIP_MAGIC
         stream = gzip.GzipFile(fileobj=raw) if compressed else raw
         seekable = raw.seekable()  # a pipe does not know its position
         offset = reported = unreported = 0
+        if start:
+            raw.seek(start - 1)
+            offset = start - 1 + len(raw.readline())  # the rest of a line that begins before
         try:
             for line in stream:
-                start, offset = offset, offset + len(line)
+                at, offset = offset, offset + len(line)
                 unreported += len(line)
                 if progress is not None and unreported >= _PROGRESS_BYTES:
                     position, unreported = raw.tell() if seekable else offset, 0
                     progress.update(position - reported)
                     reported = position
-                if start == 0 and line.startswith(_BYTE_ORDER_MARK):
-                    line, start = line[3:], 3
+                skipped = len(_BYTE_ORDER_MARK) if at == 0 and line.startswith(_BYTE_ORDER_MARK) else 0
+                line = line[skipped:]
                 kept = line.replace(b"\r", b"")
                 try:
                     text = kept.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise ValueError(_not_utf8(path, line, start, error, compressed)) from None
-                yield text[:-1] if text.endswith("\n") else text
+                    raise ValueError(_not_utf8(path, line, at + skipped, error, compressed)) from None
+                yield at, text[:-1] if text.endswith("\n") else text
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path}: damaged gzip file: {error}") from None
         if progress is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tf_bert.data.corpus import BLANK_LINE, CorpusCounter, CorpusCounts, Document
 from tf_bert.data.instances import typecode_for
-from tf_bert.files import atomic_writer
+from tf_bert.files import atomic_writer, file_size, reader_at
 from tf_bert.tokenization.vocabulary import vocab_size
 
 TOKENS_IN_A_BLOCK = 1 << 18  # about: blocks end with documents
@@ -136,13 +136,13 @@ class _Numbers:
     """A file of numbers of one width; slices are read when asked for."""
 
     def __init__(self, path: str, typecode: str):
-        self._file = open(path, "rb", buffering=0)
+        self._read = reader_at(path)
         self._typecode, self._width = typecode, array(typecode).itemsize
-        self._length = os.fstat(self._file.fileno()).st_size // self._width
+        self._length = file_size(path) // self._width
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, numbers: slice) -> array:
         size = (numbers.stop - numbers.start) * self._width
-        return array(self._typecode, os.pread(self._file.fileno(), size, numbers.start * self._width))
+        return array(self._typecode, self._read(size, numbers.start * self._width))

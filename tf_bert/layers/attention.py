@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from tf_bert.backend import at_least_float32
+from tf_bert.layers.chunked_attention import chunked_attention
 from tf_bert.layers.feed_forward import create_initializer
 
 
@@ -25,6 +26,8 @@ class MultiHeadAttention(keras.layers.Layer):
         mask: what masked scores become. ``"additive"`` subtracts 10000, as BERT does: a row with nothing to attend to
             behaves as if nothing were masked. ``"exclude"`` gives such a row zero output.
         kernel_initializer: a Keras initializer or its name.
+        implementation: ``"plain"``, or ``"chunked"`` for long sequences: the same values in the memory of a short one
+            (`chunked_attention`), unless the probabilities are asked for.
         window: with ``causal``, how many positions one sees at most, itself among them; None for all before it.
 
     Call arguments:
@@ -59,9 +62,12 @@ class MultiHeadAttention(keras.layers.Layer):
         mask: str = "additive",
         kernel_initializer: Any = None,
         window: int | None = None,
+        implementation: str = "plain",
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if implementation not in ("plain", "chunked"):
+            raise ValueError(f'attention must be "plain" or "chunked", not {implementation!r}')
         if window is not None and not causal:
             raise ValueError("a window needs causal attention")
         if hidden_size % num_heads:
@@ -69,7 +75,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if mask not in ("additive", "exclude"):
             raise ValueError(f'mask must be "additive" or "exclude", not {mask!r}')
         self.num_heads, self.hidden_size, self.causal, self.mask = num_heads, hidden_size, causal, mask
-        self.window = window
+        self.window, self.implementation = window, implementation
         self.kernel_initializer = keras.initializers.get(kernel_initializer or create_initializer())
         self.query, self.key, self.value, self.project = (
             keras.layers.Dense(
@@ -107,9 +113,15 @@ class MultiHeadAttention(keras.layers.Layer):
         key, value = cache or self.keys_and_values(x if memory is None else memory)  # [B, N, T, D]
 
         # The query is scaled before the product, which could overflow float16.
-        scores = ops.einsum("bnfd,bntd->bnft", query / math.sqrt(query.shape[-1]), key)  # [B, N, F, T]
-        scores = at_least_float32(scores)
-        allowed = self.allowed(attention_mask, ops.shape(scores), cache_index)
+        query = query / math.sqrt(query.shape[-1])
+        allowed = self.allowed(attention_mask, (*ops.shape(query)[:3], ops.shape(key)[2]), cache_index)
+        if self.implementation == "chunked" and not return_attention_probs:
+            rate = self.dropout.rate if training else 0.0
+            seed = self.dropout.seed_generator.next() if rate else None
+            context = chunked_attention(query, key, value, allowed, self.mask == "additive", rate, seed)
+            return self.project(self.merge_heads(context))  # [B, F, H]
+
+        scores = at_least_float32(ops.einsum("bnfd,bntd->bnft", query, key))  # [B, N, F, T]
         if allowed is None:
             probs = ops.softmax(scores)
         elif self.mask == "additive":
@@ -174,5 +186,6 @@ class MultiHeadAttention(keras.layers.Layer):
             "causal": self.causal,
             "mask": self.mask,
             "window": self.window,
+            "implementation": self.implementation,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }

@@ -60,6 +60,7 @@ class BertEmbeddings(keras.layers.Layer):
     Call arguments:
         input_ids: [B, S] integers.
         segment_ids: [B, S] integers.
+        position_ids: [B, S] integers; 0 to S - 1 if left out.
 
     Returns:
         [B, S, H].
@@ -103,15 +104,18 @@ class BertEmbeddings(keras.layers.Layer):
         shape, initializer = (rows, self.hidden_size), create_initializer(self.initializer_range)
         return self.add_weight(shape=shape, initializer=initializer, name=name, autocast=False)
 
-    def call(self, input_ids, segment_ids, training=None):
+    def call(self, input_ids, segment_ids, position_ids=None, training=None):
         """Embeds ids [B, S]."""
         dtype, shape = keras.backend.standardize_dtype(input_ids.dtype), list(input_ids.shape)
         if len(shape) != 2 or not keras.backend.is_int_dtype(dtype):
             raise ValueError(f"input_ids must be integers [B, S], not {dtype} {shape}")
         length, limit = input_ids.shape[1], self.max_position_embeddings
-        if length is not None and length > limit:
+        if position_ids is None and length is not None and length > limit:
             raise ValueError(f"the sequence has {length} positions, but max_position_embeddings is {limit}")
         x = embedding_lookup(self.word_embeddings, input_ids, "input_ids", self.use_one_hot_embeddings)  # [B, S, H]
         x += embedding_lookup(self.token_type_embeddings, segment_ids, "segment_ids", one_hot=True)
-        x += self.position_embeddings[: ops.shape(input_ids)[1]]
+        if position_ids is None:
+            x += self.position_embeddings[: ops.shape(input_ids)[1]]
+        else:
+            x += embedding_lookup(self.position_embeddings, position_ids, "position_ids")
         return self.dropout(self.norm(x), training=training)

@@ -23,6 +23,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         dropout: of what each of the two sublayers adds.
         attention_dropout: of the attention probabilities.
         causal, mask, window: see `MultiHeadAttention`.
+        attention: how it is computed, ``"plain"`` or ``"chunked"``, see `MultiHeadAttention`.
         pre_norm: whether to normalise what goes into a sublayer (GPT-2) instead of the sum that comes out.
         layer_norm_epsilon: added to the variance.
         kernel_initializer: a Keras initializer or its name.
@@ -58,6 +59,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         layer_norm_epsilon: float = 1e-12,
         kernel_initializer: Any = None,
         window: int | None = None,
+        attention: str = "plain",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -65,7 +67,15 @@ class TransformerEncoderBlock(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer or create_initializer())
         options = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
         self.attention = MultiHeadAttention(
-            num_heads, hidden_size, attention_dropout, causal, mask, window=window, name="attention", **options
+            num_heads,
+            hidden_size,
+            attention_dropout,
+            causal,
+            mask,
+            window=window,
+            implementation=attention,
+            name="attention",
+            **options,
         )
         self.feed_forward = FeedForward(intermediate_size, hidden_size, activation, **options)
         self.attention_norm, self.output_norm = (
@@ -96,14 +106,15 @@ class TransformerEncoderBlock(keras.layers.Layer):
         query = self.attention_norm(x) if self.pre_norm else x
         if cache is not None:
             cache = self.attention.update_cache(cache, query, cache_index)
-        attended, probs = self.attention(
+        attended = self.attention(
             query,
             attention_mask=attention_mask,
             cache=cache,
             cache_index=cache_index,
-            return_attention_probs=True,
+            return_attention_probs=return_attention_probs,
             training=training,
         )
+        attended, probs = attended if return_attention_probs else (attended, None)
         x += self.dropout(attended, training=training)
         if not self.pre_norm:
             x = self.attention_norm(x)
@@ -129,6 +140,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
             "causal": self.attention.causal,
             "mask": self.attention.mask,
             "window": self.attention.window,
+            "attention": self.attention.implementation,
             "pre_norm": self.pre_norm,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

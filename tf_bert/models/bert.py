@@ -10,6 +10,7 @@ from tf_bert.configs import BertConfig
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.layers.feed_forward import create_initializer
 from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, correct, cross_entropy, gather_indexes
+from tf_bert.layers.packed_rows import packed_rows
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
@@ -27,17 +28,20 @@ class Bert(Checkpointed, Configured, Trainer):
         config: sizes and rates.
         use_one_hot_embeddings: whether words are looked up by a product with a one-hot matrix, which suits TPUs.
         add_pooler: whether there is a pooler; without one there is no ``pooled_output``.
+        attention: how it is computed: ``"plain"``, or ``"chunked"`` for sequences of 512 and more, with the same values
+            in a fraction of the memory (`tf_bert.layers.chunked_attention`).
 
     Call arguments:
         inputs: a dict of [B, S] integers: ``input_ids``; ``input_mask``, 1 for a real position and 0 for padding (all 1
-            if left out), or [B, F, S] to say it for each query; ``segment_ids`` (all 0 if left out).
-            Other entries are ignored.
+            if left out), or [B, F, S] to say it for each query; ``segment_ids`` (all 0 if left out); for rows that hold
+            several examples one behind the other, ``example_lengths`` [B, E], the tokens of each and 0 for none: they
+            do not see each other, and each has positions of its own. Other entries are ignored.
         return_attention_probs: whether to return ``attention_probs`` too.
 
     Returns:
-        A dict: ``sequence_output`` [B, S, H] of the last block, ``pooled_output`` [B, H], ``all_encoder_layers``, a
-        list of [B, S, H] for each block, ``embedding_output`` [B, S, H], and on request ``attention_probs``, a list of
-        [B, N, S, S].
+        A dict: ``sequence_output`` [B, S, H] of the last block, ``pooled_output`` [B, H] ([B, E, H] with
+        ``example_lengths``), ``all_encoder_layers``, a list of [B, S, H] for each block, ``embedding_output``
+        [B, S, H], and on request ``attention_probs``, a list of [B, N, S, S].
 
     Raises:
         ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), the sequence is
@@ -59,11 +63,12 @@ class Bert(Checkpointed, Configured, Trainer):
         config: BertConfig,
         use_one_hot_embeddings: bool = False,
         add_pooler: bool = True,
+        attention: str = "plain",
         name: str = "bert",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
+        self.config, self.use_one_hot_embeddings, self.attention = config, use_one_hot_embeddings, attention
         self.embeddings = BertEmbeddings(
             config.vocab_size,
             config.hidden_size,
@@ -83,6 +88,7 @@ class Bert(Checkpointed, Configured, Trainer):
                 activation=config.hidden_act,
                 dropout=config.hidden_dropout_prob,
                 attention_dropout=config.attention_probs_dropout_prob,
+                attention=attention,
                 kernel_initializer=create_initializer(config.initializer_range),
                 dtype=self.dtype_policy,
                 name=f"layer_{i}",
@@ -118,8 +124,11 @@ class Bert(Checkpointed, Configured, Trainer):
         input_ids = inputs["input_ids"]  # [B, S]
         input_mask = inputs.get("input_mask", ops.ones_like(input_ids))
         segment_ids = inputs.get("segment_ids", ops.zeros_like(input_ids))
+        first_positions = position_ids = None
+        if "example_lengths" in inputs:
+            first_positions, position_ids, input_mask = packed_rows(inputs["example_lengths"], input_mask)
 
-        x = embedding_output = self.embeddings(input_ids, segment_ids, training=training)  # [B, S, H]
+        x = embedding_output = self.embeddings(input_ids, segment_ids, position_ids, training=training)  # [B, S, H]
         all_encoder_layers, attention_probs = [], []
         for block in self.encoder:
             block = recompute(block) if self.recompute and training else block
@@ -134,7 +143,8 @@ class Bert(Checkpointed, Configured, Trainer):
             "embedding_output": embedding_output,
         }
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(x[:, 0])  # [B, H], of [CLS]
+            first = x[:, 0] if first_positions is None else gather_indexes(x, first_positions)
+            outputs["pooled_output"] = self.pooler(first)  # [B, H] or [B, E, H], of [CLS]
         if return_attention_probs:
             outputs["attention_probs"] = attention_probs
         return outputs
@@ -164,6 +174,7 @@ class Bert(Checkpointed, Configured, Trainer):
         return super().get_config() | {
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
             "add_pooler": self.pooler is not None,
+            "attention": self.attention,
         }
 
 
@@ -176,15 +187,16 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
 
     Args:
         config: sizes and rates.
-        use_one_hot_embeddings: see `Bert`.
+        use_one_hot_embeddings, attention: see `Bert`.
 
     Call arguments:
         inputs: those of `Bert`, and ``masked_lm_positions`` [B, P], the positions whose words are to be predicted: all
-            positions if left out.
+            positions if left out. With ``example_lengths``, positions count through the row, and
+            ``next_sentence_labels`` are [B, E].
 
     Returns:
         The outputs of `Bert`, ``masked_lm_logits`` [B, P, V] and ``next_sentence_logits`` [B, 2] (0: the second segment
-        follows the first; 1: it is a random one).
+        follows the first; 1: it is a random one), [B, E, 2] with ``example_lengths``.
 
     Example:
         >>> config = BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
@@ -208,11 +220,11 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
     metric_names = ("masked_lm_accuracy", "next_sentence_accuracy")
     weight_epsilon = {"masked_lm_loss": 1e-5}
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, **kwargs):
+    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, attention: str = "plain", **kwargs):
         super().__init__(**kwargs)
         self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
         with keras.name_scope(self.name):
-            self.bert = Bert(config, use_one_hot_embeddings, dtype=self.dtype_policy)
+            self.bert = Bert(config, use_one_hot_embeddings, attention=attention, dtype=self.dtype_policy)
         self.masked_lm = MaskedLMHead(
             config.vocab_size,
             config.hidden_size,
@@ -240,22 +252,28 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
             x = gather_indexes(x, inputs["masked_lm_positions"])  # [B, P, H]
         return outputs | {
             "masked_lm_logits": self.masked_lm(x, table=self.bert.get_embedding_table()),  # [B, P, V]
-            "next_sentence_logits": self.next_sentence(outputs["pooled_output"]),  # [B, 2]
+            "next_sentence_logits": self.next_sentence(outputs["pooled_output"]),  # [B, 2] or [B, E, 2]
         }
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each real prediction, and for each pair of segments: none without ``next_sentence_labels``."""
         weights = inputs["masked_lm_weights"]
-        pairs = ops.ones_like(weights[:, 0]) if "next_sentence_labels" in inputs else ops.zeros_like(weights[:, 0])
+        pairs = ops.ones_like(weights[:, 0])  # [B]
+        if "example_lengths" in inputs:
+            pairs = ops.cast(inputs["example_lengths"] > 0, pairs.dtype)  # [B, E]
+        if "next_sentence_labels" not in inputs:
+            pairs = ops.zeros_like(pairs)
         return {"masked_lm_loss": weights, "next_sentence_loss": pairs}
 
     def _next_sentence_labels(self, inputs: dict[str, Any]):
-        """[B]; where there are none, for masked LM alone, zeros that have no weight."""
+        """[B] or [B, E]; where there are none, for masked LM alone, zeros that have no weight."""
         labels = inputs.get("next_sentence_labels")
+        if "example_lengths" in inputs:
+            return ops.zeros_like(inputs["example_lengths"]) if labels is None else labels
         return ops.zeros_like(inputs["input_ids"][:, 0]) if labels is None else ops.reshape(labels, (-1,))
 
     def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Cross-entropy of each prediction [B, P], and of each pair of segments [B]."""
+        """Cross-entropy of each prediction [B, P], and of each pair of segments, [B] or [B, E]."""
         labels = self._next_sentence_labels(inputs)
         return {
             "masked_lm_loss": cross_entropy("masked_lm_ids", inputs["masked_lm_ids"], outputs["masked_lm_logits"]),
@@ -263,7 +281,7 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
         }
 
     def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Whether each prediction [B, P], and each pair of segments [B], is right."""
+        """Whether each prediction [B, P], and each pair of segments, [B] or [B, E], is right."""
         labels = self._next_sentence_labels(inputs)
         masked_lm = correct(inputs["masked_lm_ids"], outputs["masked_lm_logits"])
         next_sentence = correct(labels, outputs["next_sentence_logits"])
@@ -275,7 +293,10 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
 
     def get_config(self):
         """What `from_config` needs."""
-        return super().get_config() | {"use_one_hot_embeddings": self.use_one_hot_embeddings}
+        return super().get_config() | {
+            "use_one_hot_embeddings": self.use_one_hot_embeddings,
+            "attention": self.bert.attention,
+        }
 
 
 def get_masked_lm_output(logits, label_ids, label_weights):

@@ -60,12 +60,14 @@ class TrainingOptions(RunOptions):
         num_warmup_steps: updates of the linear warm-up.
         shuffle_buffer: records to draw the next one from.
         deterministic: False lets the order of the records depend on the speed of the disk.
+        attention: ``"plain"``, or ``"chunked"`` for long sequences, see `tf_bert.models.bert.Bert`.
     """
 
     num_train_steps: int = 100_000
     num_warmup_steps: int = 10_000
     shuffle_buffer: int = pretraining_input.SHUFFLE_BUFFER
     deterministic: bool = True
+    attention: str = "plain"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,7 @@ def pretrain(
         "records": records.counts(),
     }
     state = begin(model, output_dir, options, data, init_checkpoint)
-    say_start(model, options, state, records.max_seq_length)
+    say_start(model, options, state, records.record_length)
     evaluate = _evaluator(model, eval_records or records, evaluation) if options.evaluate_every else None
     while state.step < options.num_train_steps:
         # Once, but for float16: where a step overflows, nothing is updated, and its batch is made up for.
@@ -170,7 +172,7 @@ def build_model(
 ) -> BertForPreTraining:
     """Makes the model with its optimizer, ready for ``fit`` and ``evaluate``."""
     with (strategy or tf.distribute.get_strategy()).scope():
-        model = BertForPreTraining(config)
+        model = BertForPreTraining(config, attention=options.attention)
         compile_for(model, options)
     return model
 
