@@ -65,6 +65,13 @@ FLAGS.enum(
     "--dupe_factor of 1 is then enough.",
 )
 FLAGS.integer(
+    "packed_length",
+    None,
+    "Puts several examples into each record of this many tokens, so that hardly any is padding; each keeps positions, "
+    "attention and targets of its own, and run_pretraining computes the same losses.",
+    minimum=5,
+)
+FLAGS.integer(
     "max_ngram",
     1,
     "The longest run of words masked together; runs of n words are drawn in proportion to 1/n. 1 is the original.",
@@ -101,8 +108,20 @@ FLAGS.boolean(
 )
 FLAGS.integer("num_shards", None, "Number of files to write with --sharded.", minimum=1)
 FLAGS.string(
-    "work_folder", None, "Where --sharded keeps its intermediate files, on a local disk; PREFIX.work by default."
+    "work_folder",
+    None,
+    "Where --sharded keeps its intermediate files, on a local disk (with --runner, where every worker reaches it); "
+    "PREFIX.work by default.",
 )
+FLAGS.enum(
+    "runner",
+    None,
+    ["DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"],
+    "Makes the files of --sharded, to the bit, with Apache Beam (pip install 'tf_bert[beam]') on many machines, all of "
+    "which reach --work_folder; DirectRunner is --num_workers processes of this one. Flags of Beam's own, such as "
+    "--project or --flink_master, may stand beside it.",
+)
+FLAGS.pass_on("runner_flags", when="runner")
 FLAGS.integer("log_examples", 0, "How many of the first records to show; the original shows 20.", minimum=0)
 
 
@@ -167,6 +186,8 @@ def _make_exact(flags, options, encoder, files: Sequence[str], outputs: Sequence
         outputs,
         masking=options.masking,
         num_workers=flags.num_workers,
+        packed_length=options.packed_length,
+        masked_lm_prob=options.masked_lm_prob,
     )
     for path, number in zip(outputs, numbers, strict=True):
         write_sidecar(path, _facts(flags, options, tokenizer) | {"records": number})
@@ -196,7 +217,11 @@ def _make_sharded(flags, options, encoder, files: Sequence[str], outputs: Sequen
         documents_end_with_files=flags.documents_end_with_files,
         facts=_facts(flags, options, encoder.tokenizer),
     )
-    return run.make(flags.num_workers)
+    if flags.runner is None:
+        return run.make(flags.num_workers)
+    from tf_bert.data import beam
+
+    return beam.make(run, flags.runner, flags.runner_flags, flags.num_workers)
 
 
 def _facts(flags, options, tokenizer) -> dict[str, Any]:
@@ -231,14 +256,14 @@ def _outputs(flags) -> list[str]:
         raise UsageError(f"--output_file names a file twice: {flags.output_file}")
     if flags.sharded != (flags.num_shards is not None):
         raise UsageError("--sharded and --num_shards=N go together")
-    if not flags.sharded and flags.work_folder:
-        raise UsageError("--work_folder goes with --sharded")
+    if not flags.sharded and (flags.work_folder or flags.runner):
+        raise UsageError("--work_folder and --runner go with --sharded")
     if flags.sharded:
         if flags.allow_single_document or flags.log_examples:
             raise UsageError("--allow_single_document and --log_examples do not go with --sharded")
         if len(paths) > 1:
             raise UsageError("--sharded takes one --output_file, the prefix of its files")
-        if _local_folder(paths[0]) is None and not flags.work_folder:
+        if _local_folder(paths[0]) is None and not flags.work_folder and not flags.runner:
             raise UsageError(f"--sharded needs a local --work_folder=FOLDER to write to {paths[0]}")
         paths = [f"{paths[0]}-{shard:05}-of-{flags.num_shards:05}" for shard in range(flags.num_shards)]
     for path in paths:

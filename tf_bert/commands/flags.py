@@ -48,6 +48,7 @@ class Flags:
         self._order: list[str] = []
         self._positional: list[str] = []
         self._refused: dict[str, str] = {}
+        self._passed_on: tuple[str, str] | None = None
 
     def _added(self, name: str, required: bool) -> None:
         self._order.append(name)
@@ -117,8 +118,12 @@ class Flags:
             if argument.startswith("-") and given in refused:
                 raise UsageError(f"--{given} is not accepted: {refused[given]}")
         self._values.unparse_flags()  # back to the defaults: a program may call a command's main several times
+        others, when = self._passed_on or (None, None)
+        passes_on = any(argument.lstrip("-").split("=", 1)[0] == when for argument in argv)
         try:
-            stray = self._values(["tf-bert", *argv])[1:]
+            stray = self._values(["tf-bert", *argv], known_only=passes_on)[1:]
+            if passes_on:
+                self._values[others].value, stray = stray, []
             for name in self._positional:
                 if stray and self._values[name].value is None:
                     self._values[name].parse(stray.pop(0))
@@ -134,6 +139,16 @@ class Flags:
         if missing:
             raise UsageError("missing " + ", ".join(f"--{name}" for name in missing) + " (--help explains each flag)")
         return self._values
+
+    def pass_on(self, name: str, when: str) -> None:
+        """Leaves flags that the command does not know to another program, which is to check them.
+
+        Args:
+            name: of the list that they are put into.
+            when: the flag that has to be given; without it they are refused as ever.
+        """
+        absl_flags.DEFINE_list(name, [], "", flag_values=self._values)
+        self._passed_on = name, when
 
     def _nearest(self, name: str) -> str:
         names = [
