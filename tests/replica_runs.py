@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tf_bert.configs import BertConfig, TransformerConfig
 from tf_bert.models.bert import BertForPreTraining
+from tf_bert.models.bert_encoder import BertEncoder
 from tf_bert.models.bert_tasks import IGNORED_LABEL, BertClassifier, BertQuestionAnswering, BertTokenClassifier
 from tf_bert.models.transformer import Transformer
 from tf_bert.training.distribution import distribute, get_strategy, set_logical_cpus, set_precision
@@ -41,6 +42,7 @@ CASES = {
     "classification": {"task": "classification", "gradient_accumulation_steps": 2},
     "tagging": {"task": "tagging", "gradient_accumulation_steps": 2},
     "questions": {"task": "questions", "optimizer": "by slices", "gradient_accumulation_steps": 2},
+    "vectors": {"task": "vectors"},
     "translation": {"task": "translation", "gradient_accumulation_steps": 2},
 }
 
@@ -72,6 +74,7 @@ MODELS = {
     "classification": lambda: BertClassifier(small_bert(), num_labels=3, dropout=0.0, name="model"),
     "tagging": lambda: BertTokenClassifier(small_bert(), num_labels=5, dropout=0.0, name="model"),
     "questions": lambda: BertQuestionAnswering(small_bert(), name="model"),
+    "vectors": lambda: BertEncoder(small_bert(), layers=(0,), name="model"),
     "translation": lambda: Transformer(small_transformer(), name="model"),
 }
 
@@ -104,6 +107,9 @@ def task_data(task: str, examples: int) -> dict:
         return text | {"label_ids": np.where(text["input_mask"], words % 5, IGNORED_LABEL)}
     if task == "questions":
         return text | {"start_positions": words[:, 0] % 4, "end_positions": words[:, 1] % 4}
+    if task == "vectors":
+        pair = {f"pair_{name}": value[:, ::-1] for name, value in text.items()}
+        return text | pair | {"sample_weight": sample_weight}
     targets = np.where(np.arange(16) < lengths, words[:, ::-1], 0).astype("int32")
     return {"source_ids": words, "target_ids": targets, "sample_weight": sample_weight}
 

@@ -23,7 +23,8 @@ from tf_bert.checkpoints.loading import sizes
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import grow, prune
 from tf_bert.commands.main import main
-from tf_bert.models.bert_tasks import BertClassifier, BertForMaskedLM
+from tf_bert.models.bert_masked_lm import BertForMaskedLM
+from tf_bert.models.bert_tasks import BertClassifier
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.optimization import create_optimizer
 

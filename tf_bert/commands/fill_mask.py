@@ -37,7 +37,7 @@ def print_fillings(path: str, texts: Sequence[str], top_k: int) -> None:
     from tf_bert.checkpoints.convert import load_model
     from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.models.bert import BertForPreTraining
-    from tf_bert.models.bert_tasks import BertForMaskedLM
+    from tf_bert.models.bert_masked_lm import BertForMaskedLM
     from tf_bert.models.fill_mask import fill_mask
     from tf_bert.tokenization.full import FullTokenizer
 

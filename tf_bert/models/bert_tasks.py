@@ -3,15 +3,18 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tf_bert.backend import at_least_float32
 from tf_bert.configs import BertConfig
 from tf_bert.layers.feed_forward import create_initializer
-from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, correct, cross_entropy, gather_indexes
+from tf_bert.layers.heads import ClassificationHead, correct, cross_entropy
 from tf_bert.models.bert import Bert
 from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
+from tf_bert.models.raw_text import PADDED, Attached, TakesTexts
+from tf_bert.models.spans import Span, answer_positions, best_spans, piece_labels
 from tf_bert.training.trainer import Trainer
 
 POOLER = "bert/pooler/dense/kernel"
@@ -20,20 +23,22 @@ HEAD_INITIALIZER_RANGE = 0.02  # the original's, whatever the configuration says
 IGNORED_LABEL = -100  # of a piece that has no label of its own
 
 
-class BertTask(Checkpointed, Configured, Trainer):
+class BertTask(TakesTexts, Checkpointed, Configured, Trainer):
     """What the models of single tasks share: an encoder, a configuration, and a config that comes back.
 
     Args:
         config: sizes and rates.
         add_pooler: whether the encoder has a pooler. Only sequence classification needs one; Google's checkpoints hold
             it in any case, Hugging Face's only where it is used.
+        preprocessor: makes inputs of raw strings, see `tf_bert.models.raw_text.TakesTexts`.
     """
 
     config_class = BertConfig
 
-    def __init__(self, config: BertConfig, add_pooler: bool = True, **kwargs):
+    def __init__(self, config: BertConfig, add_pooler: bool = True, preprocessor=None, **kwargs):
         super().__init__(**kwargs)
         self.config, self.add_pooler = config, add_pooler
+        object.__setattr__(self, "_attached", Attached(preprocessor))
         with keras.name_scope(self.name):
             self.bert = Bert(config, add_pooler=add_pooler, dtype=self.dtype_policy)
 
@@ -55,47 +60,9 @@ class BertTask(Checkpointed, Configured, Trainer):
 
     def get_config(self):
         """What `from_config` needs."""
-        return super().get_config() | {"add_pooler": self.add_pooler}
-
-
-@keras.saving.register_keras_serializable("tf_bert")
-class BertForMaskedLM(BertTask):
-    """BERT that scores the words at (masked) positions, without the next-sentence task.
-
-    Args:
-        config: sizes and rates.
-        add_pooler: see `BertTask`.
-
-    Call arguments:
-        inputs: those of `Bert`, and ``masked_lm_positions`` [B, P]: all positions if left out.
-
-    Returns:
-        The outputs of `Bert` and ``masked_lm_logits`` [B, P, V].
-
-    Example:
-        >>> config = BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-        >>> BertForMaskedLM(config)({"input_ids": keras.ops.array([[2, 7, 3]])})["masked_lm_logits"].shape
-        TensorShape([1, 3, 30])
-    """
-
-    def __init__(self, config: BertConfig, add_pooler: bool = False, **kwargs):
-        super().__init__(config, add_pooler, **kwargs)
-        sizes = (config.vocab_size, config.hidden_size, config.hidden_act, config.initializer_range)
-        self.masked_lm = MaskedLMHead(*sizes, dtype=self.dtype_policy, name="predictions")
-        self.build()
-
-    def build(self, input_shape=None):
-        """Makes the variables of the head."""
-        with keras.name_scope("cls"):
-            self.masked_lm.build((None, None, self.config.hidden_size))
-
-    def call(self, inputs: dict[str, Any], training: bool | None = None):
-        """Encodes a batch and scores words."""
-        outputs = self.bert(inputs, training=training)
-        x = outputs["sequence_output"]  # [B, S, H]
-        if "masked_lm_positions" in inputs:
-            x = gather_indexes(x, inputs["masked_lm_positions"])  # [B, P, H]
-        return outputs | {"masked_lm_logits": self.masked_lm(x, table=self.bert.get_embedding_table())}  # [B, P, V]
+        preprocessor = self.preprocessor_config()
+        config = super().get_config() | {"add_pooler": self.add_pooler}
+        return config if preprocessor is None else config | {"preprocessor": preprocessor}
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -124,6 +91,7 @@ class BertClassifier(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    text_outputs = {"logits": 0.0}
 
     def __init__(self, config: BertConfig, num_labels: int = 2, dropout: float = 0.1, kind: str = "single", **kwargs):
         if kind not in ("single", "multi", "regression"):
@@ -210,6 +178,8 @@ class BertTokenClassifier(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    text_outputs = {"logits": 0.0}
+    sequence_inputs = (*BertTask.sequence_inputs, "label_ids")
 
     def __init__(
         self, config: BertConfig, num_labels: int = 2, dropout: float = 0.1, add_pooler: bool = False, **kwargs
@@ -240,6 +210,20 @@ class BertTokenClassifier(BertTask):
     def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """Whether each piece is right [B, S]."""
         return {"accuracy": (correct(inputs["label_ids"], outputs["logits"]), self.loss_weights(inputs)["loss"])}
+
+    def as_texts(self, x):
+        """Sentences as texts: each a list of words, or a text that is split at blanks."""
+        if isinstance(x, list | tuple) and x and isinstance(x[0], list | tuple):
+            return [" ".join(words) for words in x], None
+        return super().as_texts(x)
+
+    def text_inputs(self, texts: list, text_pairs: list | None, y):
+        """Inputs and the labels of words, at their first pieces."""
+        if y is None:
+            return super().text_inputs(texts, text_pairs, y)
+        inputs = self.preprocess_with_offsets([" ".join(text.split()) for text in texts])
+        labels = piece_labels(inputs, [text.split() for text in texts], y, IGNORED_LABEL)
+        return {name: inputs[name] for name in BertTask.sequence_inputs}, labels
 
     @classmethod
     def arguments_for(cls, shapes):
@@ -273,6 +257,8 @@ class BertQuestionAnswering(BertTask):
 
     loss_names = ("loss",)
     metric_names = ("start_accuracy", "end_accuracy")
+    text_outputs = {"start_logits": PADDED, "end_logits": PADDED}
+    truncation = "only_second"
 
     def __init__(self, config: BertConfig, add_pooler: bool = False, **kwargs):
         super().__init__(config, add_pooler, **kwargs)
@@ -314,6 +300,50 @@ class BertQuestionAnswering(BertTask):
             )
             for name in ("start", "end")
         }
+
+    def text_inputs(self, texts: list, text_pairs: list | None, y):
+        """Inputs of questions and documents, and the places of answers given by their characters."""
+        inputs = self._questions(texts, text_pairs)
+        positions = {} if y is None else answer_positions(inputs, y)
+        return {name: inputs[name] for name in self.sequence_inputs} | positions, None
+
+    def preprocess(self, texts, text_pairs=None) -> dict[str, np.ndarray]:
+        """The inputs of questions and documents."""
+        inputs = self._questions(texts, text_pairs)
+        return {name: inputs[name] for name in self.sequence_inputs}
+
+    def _questions(self, questions: list, documents: list | None) -> dict[str, np.ndarray]:
+        if documents is None:
+            raise ValueError("BertQuestionAnswering takes questions with documents: (questions, documents)")
+        return self.preprocess_with_offsets(questions, documents)
+
+    def answer(self, questions, documents, max_answer_length: int = 30, batch_size: int = 32) -> list[Span]:
+        """Answers questions about documents that are no longer than what the model reads.
+
+        Args:
+            questions: N questions, or one.
+            documents: N documents, or one.
+            max_answer_length: in pieces.
+            batch_size: questions in a batch.
+
+        Returns:
+            For each question the best answer, with its characters in the document; an empty one where the document
+            holds no piece. Of a longer document only the beginning is read; `run_squad` reads all, in windows.
+        """
+        questions, documents = ([x] if isinstance(x, str) else list(x) for x in (questions, documents))
+        inputs = self._questions(*self.as_texts((questions, documents)))
+        found = self.predict_inputs({name: inputs[name] for name in self.sequence_inputs}, batch_size)
+        start_logits, end_logits = found["start_logits"], found["end_logits"]
+        allowed = (inputs["segment_ids"] == 1) & (inputs["starts"] >= 0)
+        start, end, score = map(np.asarray, best_spans(start_logits, end_logits, allowed, max_answer_length))
+        rows = np.arange(len(start))
+        some = allowed.any(axis=1)
+        first, last = inputs["starts"][rows, start] * some, inputs["ends"][rows, end] * some
+        no_answer = start_logits[:, 0] + end_logits[:, 0] - score
+        return [
+            Span(text[a:b], int(a), int(b), float(s), float(n))
+            for text, a, b, s, n in zip(documents, first, last, score, no_answer, strict=True)
+        ]
 
 
 def _labels_or_0(label_ids):

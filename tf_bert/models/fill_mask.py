@@ -1,6 +1,6 @@
 """Filling the blanks of a text: the words that masked LM finds likely for each [MASK]."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from keras import ops
@@ -44,16 +44,14 @@ def fill_mask(model, tokenizer, texts: Sequence[str], top_k: int = 5) -> list[li
         positions = masks.nonzero()[0][None]  # [1, P]
         example = {name: value[row : row + 1] for name, value in inputs.items()} | {"masked_lm_positions": positions}
         logits = model(example, training=False)["masked_lm_logits"][0]  # [P, V]
-        values, ids = ops.top_k(ops.softmax(ops.cast(logits, "float32")), min(top_k, logits.shape[-1]))  # [P, k]
-        fillings.append(
-            [
-                [Filling(token, float(p)) for token, p in zip(_tokens(tokenizer, best), ps, strict=True)]
-                for best, ps in zip(ops.convert_to_numpy(ids), ops.convert_to_numpy(values), strict=True)
-            ]
-        )
+        fillings.append(fillings_of(logits, tokenizer.inv_vocab, top_k))
     return fillings
 
 
-def _tokens(tokenizer, ids) -> list[str]:
-    """The pieces of ids; a row of the table without a piece has none."""
-    return [tokenizer.inv_vocab.get(int(number), f"[id {number}]") for number in ids]
+def fillings_of(logits, pieces: Mapping[int, str], top_k: int) -> list[list[Filling]]:
+    """The likeliest pieces by their scores [P, V], for each of P masks. A row of the table without a piece has none."""
+    values, ids = ops.top_k(ops.softmax(ops.cast(logits, "float32")), min(top_k, logits.shape[-1]))  # [P, k]
+    return [
+        [Filling(pieces.get(int(i), f"[id {int(i)}]"), float(p)) for i, p in zip(best, ps, strict=True)]
+        for best, ps in zip(ops.convert_to_numpy(ids), ops.convert_to_numpy(values), strict=True)
+    ]

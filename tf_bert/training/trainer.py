@@ -139,6 +139,10 @@ class Trainer(keras.Model):
         """
         return {}
 
+    def trimmed(self, inputs: dict) -> dict:
+        """A batch of ``fit`` or ``evaluate`` without what costs time and changes nothing, such as padding."""
+        return inputs
+
     def compile(
         self, optimizer="rmsprop", *, gradient_accumulation_steps: int = 1, recompute: bool = False, **kwargs
     ) -> None:
@@ -188,7 +192,7 @@ class Trainer(keras.Model):
         if not self._own_losses:
             return super().train_step(data)
         replica = tf.distribute.get_replica_context()
-        inputs = self._inputs(data)
+        inputs = self.trimmed(self._inputs(data))
         step = tf.convert_to_tensor(self.optimizer.iterations)
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         weights, examples = self._summed_weights(inputs, self._accumulation)
@@ -219,7 +223,7 @@ class Trainer(keras.Model):
         """Losses and metrics of one batch, on one replica, without an update. Returns the logs."""
         if not self._own_losses:
             return super().test_step(data)
-        inputs = self._inputs(data)
+        inputs = self.trimmed(self._inputs(data))
         weights, examples = self._summed_weights(inputs)
         measure = functools.partial(self._forward, training=False)
         if self.jit_compile:
