@@ -40,7 +40,17 @@ FLAGS.boolean("skip_bad_rows", False, "Leave rows of GLUE's files out that lack 
 FLAGS.string("text_column", "text", "csv, jsonl: the column of the text; its number where there is no header.")
 FLAGS.string("text_pair_column", None, "csv, jsonl: the column of a second text.")
 FLAGS.string("label_column", "label", "csv, jsonl: the column of the label.")
-FLAGS.enum("kind", "single", ["single", "multi", "regression"], "csv, jsonl: one label, several, or a number.")
+FLAGS.enum(
+    "kind",
+    "single",
+    ["single", "multi", "regression", "choice"],
+    "csv, jsonl: one label, several, a number, or which of several choices belongs to the text.",
+)
+FLAGS.string(
+    "choice_columns",
+    None,
+    "--kind=choice: the columns of the choices, separated by commas; of jsonl it may be one that holds a list.",
+)
 FLAGS.string("labels", None, "csv, jsonl: the labels, separated by commas; by default those of the training file.")
 FLAGS.string("label_separator", ";", "csv: what stands between the labels of a row with several.")
 FLAGS.boolean("header", True, "csv: whether the first row names the columns.")
@@ -65,12 +75,15 @@ def run(flags) -> int:
 
     load_tensorflow()
     from tf_bert.models.bert_tasks import BertClassifier
+    from tf_bert.models.multiple_choice import BertMultipleChoice
     from tf_bert.training import finetuning, runs
 
     strategy = strategy_from_flags(flags)
     chief = runs.is_chief(strategy)
 
     def make_model():
+        if processor.kind == "choice":
+            return BertMultipleChoice(config)
         return BertClassifier(config, num_labels=len(labels) or 1, kind=processor.kind)
 
     def features(examples, name):
@@ -83,7 +96,7 @@ def run(flags) -> int:
             flags.output_dir,
             config,
             tokenizer,
-            "BertForSequenceClassification",
+            "BertForMultipleChoice" if processor.kind == "choice" else "BertForSequenceClassification",
             processor.kind,
             labels,
             max_seq_length=flags.max_seq_length,
@@ -119,6 +132,7 @@ def run(flags) -> int:
 
 
 def _processor(flags):
+    from tf_bert.data.multiple_choice import ChoiceFilesProcessor
     from tf_bert.data.own_files import ENDINGS, FileFormat, OwnFilesProcessor
     from tf_bert.data.processors import SPLITS, find_processor
 
@@ -130,32 +144,36 @@ def _processor(flags):
     files = {split: flags[f"{split}_file"].value for split in SPLITS if flags[f"{split}_file"].value}
     noted = noted_labels(flags.output_dir, flags.init_checkpoint)
     given = [label.strip() for label in flags.labels.split(",")] if flags.labels else None
-    return OwnFilesProcessor(
-        FileFormat(
-            format=name,
-            text=flags.text_column,
-            text_pair=flags.text_pair_column,
-            label=flags.label_column,
-            kind=flags.kind,
-            header=flags.header,
-            delimiter=flags.delimiter and flags.delimiter.replace("\\t", "\t"),
-            label_separator=flags.label_separator,
-            labels=given or (noted["labels"] if noted and not flags.do_train else ()),
-            files=files,
-        )
+    format = FileFormat(
+        format=name,
+        text=flags.text_column,
+        text_pair=flags.text_pair_column,
+        label=flags.label_column,
+        kind=flags.kind,
+        header=flags.header,
+        delimiter=flags.delimiter and flags.delimiter.replace("\\t", "\t"),
+        label_separator=flags.label_separator,
+        labels=given or (noted["labels"] if noted and not flags.do_train else ()),
+        files=files,
     )
+    if flags.kind != "choice":
+        return OwnFilesProcessor(format)
+    if not flags.choice_columns or flags.labels:
+        raise UsageError("--kind=choice needs --choice_columns, and takes no --labels: the choices are the labels")
+    return ChoiceFilesProcessor(format, [column.strip() for column in flags.choice_columns.split(",")])
 
 
 def _labels(flags, processor) -> list[str]:
     """The labels, which must be those that the model was trained with."""
     labels = processor.get_labels()
-    if not labels and processor.kind != "regression":
+    check_labels(
+        noted_labels(flags.output_dir, None if flags.do_train else flags.init_checkpoint), processor.kind, labels
+    )
+    if not labels and processor.kind not in ("regression", "choice"):
         raise ValueError(
             f"the labels are not known: {LABELS_FILE} is neither in {flags.output_dir} nor beside init_checkpoint; "
             "give --labels in the order of training"
         )
-    noted = noted_labels(flags.output_dir, None if flags.do_train else flags.init_checkpoint)
-    check_labels(noted, processor.kind, labels)
     return labels
 
 
@@ -169,6 +187,12 @@ def _features(flags, examples, labels, tokenizer, name: str, kind: str, write: b
 
     if not examples:
         raise ValueError(f"there are no examples for {name}")
+    if kind == "choice":
+        from tf_bert.data.multiple_choice import convert_choices_to_features
+
+        columns = convert_choices_to_features(examples, flags.max_seq_length, tokenizer)
+        say(f"{name}: {len(examples):,} examples with up to {columns['input_ids'].shape[1]} choices")
+        return columns
     features = convert_examples_to_features(examples, labels, flags.max_seq_length, tokenizer, kind)
     if write:
         write_features(features, os.path.join(flags.output_dir, f"{name}.tf_record"))
@@ -186,7 +210,8 @@ def _logits(flags, model, columns, batch_size: int):
     from tf_bert.training.prediction import SEQUENCES, predict_by_length
 
     inputs = {name: columns[name] for name in SEQUENCES}
-    logits = np.zeros((len(inputs["input_ids"]), model.num_labels), np.float32)
+    choices = inputs["input_ids"].shape[1:-1]
+    logits = np.zeros((len(inputs["input_ids"]), *(choices or (model.num_labels,))), np.float32)
     with Progress("predicting", len(logits), "examples") as progress:
         for rows, outputs in predict_by_length(model, inputs, batch_size, ["logits"], needs_fixed_length(flags)):
             logits[rows] = outputs["logits"]
@@ -208,7 +233,7 @@ def evaluation_figures(logits, labels, batch_size: int, processor) -> dict[str, 
     from tf_bert.training.glue_metrics import METRICS
 
     rows = np.arange(len(logits))
-    if processor.kind == "single":
+    if processor.kind in ("single", "choice"):
         shifted = logits - logits.max(axis=1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[rows, labels]
         predictions = logits.argmax(axis=1)
@@ -231,7 +256,7 @@ def write_test_results(path: str, logits, kind: str) -> None:
 
     from tf_bert.files import atomic_writer
 
-    if kind == "single":
+    if kind in ("single", "choice"):
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         values = exponentials / exponentials.sum(axis=1, keepdims=True)
     else:

@@ -68,6 +68,6 @@ def check_labels(noted: Mapping[str, Any] | None, kind: str, labels: Sequence[st
     if noted and (noted["labels"], noted["kind"]) != (list(labels), kind):
         raise ValueError(
             f"the model in {noted['where']} was trained with kind {noted['kind']} and the labels "
-            f"{', '.join(noted['labels'])}; now they are {kind}: {', '.join(labels)}. Give --labels as they "
+            f"{', '.join(noted['labels']) or 'none'}; now they are {kind}: {', '.join(labels) or 'none'}. Give --labels as they "
             "were, or another output_dir for a new model"
         )

@@ -101,16 +101,18 @@ class OwnFilesProcessor(DataProcessor):
 
     def _examples(self, data_dir: str | None, split: str) -> list[InputExample]:
         assert split in SPLITS
-        path, wanted = self.path(data_dir, split), self.format
-        examples = []
-        for number, (where, values) in enumerate(self._rows(path)):
-            label = None if split == "test" else self._label(self._value(where, values, wanted.label), where)
-            text_b = wanted.text_pair and self._text(where, values, wanted.text_pair)
-            text_a = self._text(where, values, wanted.text)
-            examples.append(InputExample(f"{split}-{number}", text_a, text_b, label, where))
+        path = self.path(data_dir, split)
+        rows = enumerate(self._rows(path))
+        examples = [self._example(f"{split}-{number}", where, values, split) for number, (where, values) in rows]
         if not examples:
             raise ValueError(f"{path} has no rows")
         return examples
+
+    def _example(self, guid: str, where: str, values: dict[str, Any], split: str) -> InputExample:
+        wanted = self.format
+        label = None if split == "test" else self._label(self._value(where, values, wanted.label), where)
+        text_b = wanted.text_pair and self._text(where, values, wanted.text_pair)
+        return InputExample(guid, self._text(where, values, wanted.text), text_b, label, where)
 
     def _rows(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields where each row stands, and its values by column."""
