@@ -167,9 +167,10 @@ def _labels(flags, train) -> list[str]:
 def _features(flags, sentences, labels, tokenizer, name: str) -> list:
     """The windows of all sentences."""
     from tf_bert.data.tagging import convert_sentences_to_features
-    from tf_bert.progress import say
+    from tf_bert.progress import say, track
 
-    features = convert_sentences_to_features(sentences, labels, flags.max_seq_length, tokenizer, flags.doc_stride)
+    shown = track(sentences, "tokenizing", unit="sentences")
+    features = convert_sentences_to_features(shown, labels, flags.max_seq_length, tokenizer, flags.doc_stride)
     words = sum(len(sentence.words) for sentence in sentences)
     say(f"{name}: {len(sentences):,} sentences, {words:,} words, {len(features):,} windows")
     return features

@@ -158,7 +158,7 @@ def split_words(text: str) -> tuple[list[str], list[int], list[int]]:
             starts.append(place)
         in_word = not blank
         char_to_word.append(len(starts) - 1)
-    ends = [*starts[1:], len(text)]
+    ends = [*starts[1:], len(text)][: len(starts)]  # none where the text has no word
     return [text[start:end].rstrip(_BLANKS) for start, end in zip(starts, ends, strict=True)], starts, char_to_word
 
 

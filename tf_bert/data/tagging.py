@@ -16,7 +16,6 @@ from tf_bert.data.tables import read_jsonl
 from tf_bert.data.text import read_lines
 from tf_bert.data.windows import cut_windows, max_context
 from tf_bert.files import atomic_writer
-from tf_bert.progress import track
 from tf_bert.tokenization.full import FullTokenizer
 
 IGNORED_LABEL = -100  # as in tf_bert.models.bert_tasks
@@ -232,7 +231,7 @@ class InputFeatures:
 
 
 def convert_sentences_to_features(
-    sentences: Sequence[TaggedSentence],
+    sentences: Iterable[TaggedSentence],
     label_list: Sequence[str],
     max_seq_length: int,
     tokenizer: FullTokenizer,
@@ -269,7 +268,7 @@ def convert_sentences_to_features(
         raise ValueError(f"max_seq_length is {max_seq_length}; [CLS], a piece and [SEP] need at least 3")
     ids_of = {label: number for number, label in enumerate(label_list)}
     pad, features, empty = tokenizer.vocab.get("[PAD]", 0), [], []
-    for number, sentence in enumerate(track(sentences, "tokenizing", unit="sentences")):
+    for number, sentence in enumerate(sentences):
         pieces, first_piece = [], []
         for word in sentence.words:
             of_word = tokenizer.tokenize(word)
