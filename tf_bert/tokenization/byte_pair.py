@@ -161,6 +161,11 @@ class BytePairTokenizer:
         """
         return convert_by_vocab(self.inv_vocab, ids)
 
+    def byte_lengths(self) -> dict[int, int]:
+        """How many bytes of text each id stands for, a special token for none: what a loss per byte is divided by."""
+        special = (END_OF_TEXT, UNKNOWN)
+        return {i: 0 if piece in special else self._byte_length(piece) for i, piece in self.inv_vocab.items()}
+
     def encode(self, text: str | bytes, max_seq_length: int | None = None, **options) -> dict:
         """Returns ``input_ids`` and ``input_mask`` of one text, numpy int32 arrays [S]; see `encode_batch`."""
         return {key: value[0] for key, value in self.encode_batch([text], max_seq_length, **options).items()}
@@ -240,6 +245,9 @@ class GPT2Tokenizer(BytePairTokenizer):
         for piece in self._pieces_of[word]:
             start, end = end, end + len(piece)
             yield piece, character_of[start], character_of[end - 1] + 1
+
+    def _byte_length(self, piece: str) -> int:
+        return len(piece_bytes(piece))
 
     def decode_bytes(self, ids: Iterable[int], skip_special_tokens: bool = False) -> bytes:
         """Returns the bytes that ids stand for: of any text exactly its bytes.
@@ -327,6 +335,9 @@ class GPT1Tokenizer(BytePairTokenizer):
                 length = 1 if piece == UNKNOWN else len(piece.removesuffix(END_OF_WORD))
                 start, end = end, end + length
                 yield piece, chars[start].start, chars[end - 1].end
+
+    def _byte_length(self, piece: str) -> int:
+        return len(piece.replace(END_OF_WORD, " ").encode())
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the words of ids, separated by blanks; what lower-casing has removed does not come back.

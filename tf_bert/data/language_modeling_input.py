@@ -1,0 +1,205 @@
+"""The blocks of ``create_language_modeling_data`` as a ``tf.data`` pipeline, in the order that a seed gives.
+
+A position in the training data is a number of records, as in `tf_bert.data.pretraining_input`.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+
+from tf_bert.data.pretraining_input import FILES_READ_AT_ONCE, SHUFFLE_BUFFER, count_records
+from tf_bert.data.records import decode_example, read_records
+from tf_bert.data.sidecar import read_sidecar
+from tf_bert.data.text import expand_input_files
+
+
+@dataclass(frozen=True)
+class BlockFiles:
+    """TFRecord files of blocks.
+
+    Args:
+        files: paths, in order; at least one holds a record.
+        block_size: S, the tokens that a block predicts.
+        sidecars: what stands in the ``.json`` beside each file.
+    """
+
+    files: tuple[str, ...]
+    block_size: int
+    sidecars: tuple[Mapping, ...] = field(repr=False)
+
+    def counts(self) -> list[int]:
+        """The number of records in each file."""
+        return [
+            facts["records"] if "records" in facts else count_records(path)
+            for path, facts in zip(self.files, self.sidecars, strict=True)
+        ]
+
+
+def find_blocks(patterns: str | os.PathLike | Sequence) -> BlockFiles:
+    """Finds TFRecord files of blocks and checks that they go together.
+
+    Args:
+        patterns: file names and globs, separated by commas; the ``.json`` beside a file is passed over.
+
+    Raises:
+        FileNotFoundError: a pattern matches nothing.
+        ValueError: a file is damaged or of something else, files have different blocks or vocabularies, or there is no
+            record.
+    """
+    paths = expand_input_files(patterns)
+    files = [path for path in paths if not (path.endswith(".json") and path.removesuffix(".json") in paths)]
+    sidecars = [read_sidecar(path) for path in files]
+    sizes = {}
+    for path in files:
+        record = next(read_records(path), None)
+        if record is not None:
+            sizes[path] = len(_decode(path, record)["input_ids"]) - 1
+    if not sizes:
+        raise ValueError(f"no record in {', '.join(files)}")
+    (first, size), *others = sizes.items()
+    for path, found in others:
+        if found != size:
+            raise ValueError(f"{path} has blocks of {found} tokens, and {first} of {size}: use one kind only")
+    for key in ("vocab_sha256", "tokenizer"):
+        noted = {facts[key]: path for path, facts in zip(files, sidecars, strict=True) if key in facts}
+        if len(noted) > 1:
+            raise ValueError(f"records do not go together: {key} differs between {' and '.join(noted.values())}")
+    return BlockFiles(tuple(files), size, tuple(sidecars))
+
+
+def _decode(path: str, record: bytes) -> dict[str, list]:
+    try:
+        example = decode_example(record)
+    except ValueError as error:
+        raise ValueError(f"{path} holds no blocks of tokens: {error}") from None
+    missing = {"input_ids", "document_ids", "num_tokens", "num_bytes"} - set(example)
+    if missing:
+        raise ValueError(
+            f"{path} holds no blocks of create_language_modeling_data: {', '.join(sorted(missing))} missing, found "
+            f"{', '.join(sorted(example)) or 'nothing'}"
+        )
+    return example
+
+
+def train_dataset(
+    blocks: BlockFiles,
+    batch_size: int,
+    *,
+    seed: int = 12345,
+    shuffle_buffer: int = SHUFFLE_BUFFER,
+    skip_records: int = 0,
+    vocab_size: int | None = None,
+    end_id: int | None = None,
+    mask_documents: bool = False,
+) -> tf.data.Dataset:
+    """Endless shuffled batches: each pass shuffles files and records by ``seed`` and its number.
+
+    Args:
+        blocks: from `find_blocks`.
+        batch_size: blocks in a batch (B).
+        seed: of the order.
+        shuffle_buffer: records to draw the next one from.
+        skip_records: where to begin.
+        vocab_size: what ids must stay below.
+        end_id: the token between documents.
+        mask_documents: whether a document is to be predicted from itself alone: adds ``document_ids``, and the first
+            token after a boundary has no weight where no ``end_id`` stands before it.
+
+    Returns:
+        A dataset of dicts for `tf_bert.models.gpt.GPT`: ``input_ids``, ``label_ids``, ``input_mask`` int32 [B, S],
+        ``label_weights`` float32 [B, S], ``num_bytes`` int32 [B, 1]; and ``document_ids`` int32 [B, S].
+    """
+    first_pass, skipped = divmod(skip_records, sum(blocks.counts())) if skip_records else (0, 0)
+    files = list(blocks.files)
+
+    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
+        order = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed=seed + number)
+        serialized = order.interleave(tf.data.TFRecordDataset, cycle_length=min(FILES_READ_AT_ONCE, len(files)))
+        return serialized.shuffle(shuffle_buffer, seed=seed + number)
+
+    passes = tf.data.Dataset.range(first_pass, tf.int64.max)
+    dataset = passes.flat_map(one_pass).skip(skipped).batch(batch_size, drop_remainder=True)
+    return _parsed(dataset, blocks, vocab_size, end_id, mask_documents)
+
+
+def eval_dataset(
+    blocks: BlockFiles,
+    batch_size: int,
+    *,
+    vocab_size: int | None = None,
+    end_id: int | None = None,
+    mask_documents: bool = False,
+) -> tf.data.Dataset:
+    """Every block once, in order; see `train_dataset`."""
+    dataset = tf.data.Dataset.from_tensor_slices(list(blocks.files)).flat_map(tf.data.TFRecordDataset)
+    return _parsed(dataset.batch(batch_size), blocks, vocab_size, end_id, mask_documents)
+
+
+def _parsed(
+    dataset: tf.data.Dataset, blocks: BlockFiles, vocab_size: int | None, end_id: int | None, mask_documents: bool
+) -> tf.data.Dataset:
+    length = blocks.block_size + 1
+    features = {
+        name: tf.io.FixedLenFeature([size], tf.int64)
+        for name, size in {"input_ids": length, "document_ids": length, "num_tokens": 1, "num_bytes": 1}.items()
+    }
+
+    def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        example = {k: tf.cast(v, tf.int32) for k, v in tf.io.parse_example(serialized, features).items()}
+        ids, documents = example["input_ids"], example["document_ids"]  # [B, S + 1]
+        if vocab_size is not None:
+            inside = (tf.reduce_min(ids) >= 0) & (tf.reduce_max(ids) < vocab_size)
+            tf.debugging.Assert(inside, [f"input_ids outside 0 to {vocab_size - 1}"])
+        real = tf.range(length)[None] < example["num_tokens"]
+        weights = real[:, 1:]
+        if mask_documents:
+            begins = documents[:, 1:] != documents[:, :-1]
+            weights &= ~begins | (ids[:, 1:] == (-1 if end_id is None else end_id))
+        batch = {
+            "input_ids": ids[:, :-1],
+            "label_ids": ids[:, 1:],
+            "input_mask": tf.cast(real[:, :-1], tf.int32),
+            "label_weights": tf.cast(weights, tf.float32),
+            "num_bytes": example["num_bytes"],
+        }
+        return batch | ({"document_ids": documents[:, :-1]} if mask_documents else {})
+
+    return dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+@contextlib.contextmanager
+def block_errors(blocks: BlockFiles, vocab_size: int) -> Iterator[None]:
+    """Turns what TensorFlow says about bad records inside the block into an error that names the file and the record.
+
+    Raises:
+        ValueError: from `check_blocks`.
+    """
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        check_blocks(blocks, vocab_size)
+        raise  # the records are good: it is about something else
+
+
+def check_blocks(blocks: BlockFiles, vocab_size: int) -> None:
+    """Reads every record and checks its checksums, lengths and ids.
+
+    Raises:
+        ValueError: names the file, the number of the record, what was found and what was expected.
+    """
+    for path in blocks.files:
+        for number, record in enumerate(read_records(path), 1):
+            ids = _decode(path, record)["input_ids"]
+            if len(ids) != blocks.block_size + 1:
+                raise ValueError(
+                    f"{path}: record {number}: input_ids has {len(ids)} values, expected {blocks.block_size + 1}"
+                )
+            worst = next((value for value in ids if not 0 <= value < vocab_size), None)
+            if worst is not None:
+                raise ValueError(
+                    f"{path}: record {number}: input_ids holds {worst}, expected 0 to {vocab_size - 1}; were the "
+                    "records made with a larger vocabulary than the model's?"
+                )
