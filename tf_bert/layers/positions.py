@@ -91,7 +91,10 @@ class WordEmbedding(keras.layers.Layer):
 
     def logits(self, x):
         """Scores of all words [..., V] for x [..., H], by the table itself."""
-        return ops.matmul(x, ops.transpose(ops.cast(self.table, x.dtype)))
+        table = ops.cast(self.table, x.dtype)
+        if len(x.shape) == 2:  # the few rows of a step of decoding: this way round took a third of the time (8 rows)
+            return ops.transpose(ops.matmul(table, ops.transpose(x)))
+        return ops.matmul(x, ops.transpose(table))
 
     def get_config(self):
         """What `from_config` needs."""
