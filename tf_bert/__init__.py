@@ -25,6 +25,7 @@ _EXPORTS = {
     "BertForMaskedLM": "tf_bert.models.bert_masked_lm",
     "BertForPreTraining": "tf_bert.models.bert",
     "BertModel": "tf_bert.models.bert",
+    "BertMultipleChoice": "tf_bert.models.multiple_choice",
     "BertQuestionAnswering": "tf_bert.models.bert_tasks",
     "BertTokenClassifier": "tf_bert.models.bert_tasks",
     "Constraints": "tf_bert.decoding.constraints",
