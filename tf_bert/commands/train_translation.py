@@ -42,7 +42,12 @@ FLAGS.integer("max_position_embeddings", None, "Transformer: the longest sequenc
 FLAGS.boolean("pre_norm", None, "Transformer: whether to normalise what goes into a sublayer, not what comes out.")
 FLAGS.enum("position_embedding", None, ["sinusoidal", "learned"], "Transformer: positions, sinusoidal.")
 FLAGS.integer("embedding_size", None, "Seq2Seq: width of the word embeddings, 256.", minimum=1)
-FLAGS.enum("cell", None, ["lstm", "gru", "simple_rnn", "peephole_lstm", "coupled_lstm"], "Seq2Seq: the cell, lstm.")
+FLAGS.enum(
+    "cell",
+    None,
+    ["lstm", "gru", "rnn", "peephole_lstm", "coupled_lstm", "peephole_coupled_lstm"],
+    "Seq2Seq: the cell, lstm.",
+)
 FLAGS.enum(
     "decoder",
     None,

@@ -145,7 +145,8 @@ def train_translation(
             check_fit(config, some)
     if options.early_stopping and not (options.evaluate_every and eval_records):
         raise ValueError("early stopping needs evaluations: records to evaluate on, and how often (evaluate_every)")
-    keras.utils.set_random_seed(options.seed)
+    # With a global seed of 0, tf.data fails on the seeds of the passes, which are tensors.
+    keras.utils.set_random_seed(options.seed or 2**31 - 1)
     strategy = strategy or tf.distribute.get_strategy()
     model = build_model(config, options, strategy)
     if is_chief(strategy):

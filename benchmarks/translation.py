@@ -1,0 +1,199 @@
+"""The small Transformer and the small LSTM with attention against equal models in plain PyTorch.
+
+    python benchmarks/translation.py --peer_python=/path/to/python [--model=transformer] --data_dir=DATA
+    python benchmarks/translation.py --peer_python=... --speed [--model=seq2seq] [--dropout=0.1] [--xla]
+    python benchmarks/translation.py --peer_python=... --data_dir=DATA --minutes=20 --dropout=0.1
+
+DATA is a folder of ``tf-bert create_translation_data``; the other interpreter needs torch and numpy, and runs
+`plain_translation.py`. Both sides get the same initial weights, the same batches, Adam, the same rates. First form: the
+losses of 200 steps, without dropout; they are to lie within 1 %. ``--speed``: seconds of a step at the layer sizes of
+the Transformer base (LSTM: 512), the two sides in turn. ``--minutes``: trains both for so long, then both write the
+held-out targets greedily: BLEU, word error rate, and copying the source beside them.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_bert.checkpoints.names import model_variables
+from tf_bert.commands.translate import scores_line
+from tf_bert.configs import Seq2SeqConfig, TransformerConfig
+from tf_bert.data.translation_input import Batching, eval_dataset, find_translation_records, train_dataset
+from tf_bert.tokenization.subwords import load_subwords
+from tf_bert.training import translation
+
+TWIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plain_translation.py")
+KEEP = ("num_hidden_layers", "num_attention_heads", "layer_norm_epsilon", "hidden_dropout_prob", "hidden_size")
+
+
+class Losses(keras.callbacks.Callback):
+    """The loss and the seconds of each step; ends training when the time is up."""
+
+    def __init__(self, minutes: float):
+        super().__init__()
+        self.minutes, self.losses, self.times = minutes, [], []
+
+    def on_train_begin(self, logs=None):
+        self.start = self.last = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.perf_counter()
+        self.losses.append(float(logs["loss"]))
+        self.times.append(now - self.last)
+        self.model.reset_metrics()
+        self.last = time.perf_counter()
+        if self.minutes and self.last - self.start > 60 * self.minutes:
+            self.model.stop_training = True
+
+
+def make_config(arguments, vocab_size, source_size):
+    options = {"hidden_dropout_prob": arguments.dropout, "label_smoothing": 0.1, "source_vocab_size": source_size}
+    if arguments.model == "transformer":
+        sizes = {} if arguments.speed else {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+        return TransformerConfig(vocab_size, **sizes, **options, intermediate_size=2048 if arguments.speed else 512)
+    sizes = (512, 512) if arguments.speed else (64, 128)
+    return Seq2SeqConfig(vocab_size, **options, embedding_size=sizes[0], hidden_size=sizes[1])
+
+
+def ours(model, batches, arguments, steps):
+    def endless():
+        while True:
+            for source, target in batches:
+                yield {"source_ids": source, "target_ids": target}
+
+    spec = tf.TensorSpec([None, None], tf.int32)
+    dataset = tf.data.Dataset.from_generator(endless, output_signature={"source_ids": spec, "target_ids": spec})
+    losses = Losses(arguments.minutes)
+    model.fit(dataset.prefetch(4), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[losses])
+    return {"losses": losses.losses, "times": losses.times}
+
+
+def twin(folder, arguments):
+    subprocess.run([arguments.peer_python, TWIN, folder], check=True)
+    with open(f"{folder}/result.json", encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_job(folder, model, arguments, options, batches, steps, held_out):
+    config = model.config.to_dict()
+    job = {
+        "model": arguments.model,
+        "config": {name: config[name] for name in KEEP if name in config},
+        "label_smoothing": model.config.label_smoothing,
+        "rate": options.learning_rate,
+        "warmup": options.num_warmup_steps,
+        "steps": steps,
+        "minutes": arguments.minutes,
+        "batches": len(batches),
+        "threads": arguments.threads,
+        "translate": bool(held_out),
+    }
+    with open(f"{folder}/job.json", "w", encoding="utf-8") as file:
+        json.dump(job, file)
+    np.savez(f"{folder}/weights.npz", **{name: value.numpy() for name, value in model_variables(model).items()})
+    arrays = {f"{side}_{i}": pair[j] for i, pair in enumerate(batches) for j, side in enumerate(("source", "target"))}
+    np.savez(f"{folder}/batches.npz", **arrays)
+    np.savez(f"{folder}/heldout.npz", **{str(i): source for i, (source, _) in enumerate(held_out)})
+
+
+def numbers(batches, count=None):
+    """Source and target of batches as arrays."""
+    batches = batches if count is None else batches.take(count)
+    return [(batch["source_ids"].numpy(), batch["target_ids"].numpy()) for batch in batches]
+
+
+def compare_translations(model, results, held_out, source_tokenizer, target_tokenizer):
+    def texts(rows, tokenizer=target_tokenizer):
+        cut = ([int(word) for word in row] for row in rows)
+        return [tokenizer.decode(row[: row.index(3)] if 3 in row else row) for row in cut]
+
+    real = [(target != 0).any(axis=1) for _, target in held_out]
+    references = [text for (_, target), rows in zip(held_out, real, strict=True) for text in texts(target[rows])]
+    sources = [
+        text for (source, _), rows in zip(held_out, real, strict=True) for text in texts(source[rows], source_tokenizer)
+    ]
+    written = [model.generate(source, max_length=2 * source.shape[1] + 10)["tokens"][:, 0] for source, _ in held_out]
+    sides = {"ours": written, "PyTorch": [np.array(rows) for rows in results["written"]]}
+    for name, batches in sides.items():
+        found = [text for batch, rows in zip(batches, real, strict=True) for text in texts(batch[rows])]
+        print(f"{name}: {scores_line(found, references)}")
+    print(f"copying the source: {scores_line(sources, references)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer_python", required=True, help="an interpreter with torch")
+    parser.add_argument("--model", choices=["transformer", "seq2seq"], default="transformer")
+    parser.add_argument("--data_dir")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--xla", action="store_true")
+    parser.add_argument("--batch_tokens", type=int, default=1024)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=2)
+    arguments = parser.parse_args()
+    keras.utils.set_random_seed(1)
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
+    steps = 6 if arguments.speed else 10**9 if arguments.minutes else arguments.steps
+    options = translation.TranslationOptions(
+        learning_rate=arguments.rate, num_warmup_steps=400 if arguments.minutes else 100, jit_compile=arguments.xla
+    )
+    held_out, tokenizers, source_size = [], [], None
+    if arguments.speed:
+        shape, vocab_size = (16, 32), 8000
+        draw = np.random.default_rng(0)
+        batches = [tuple(draw.integers(4, vocab_size, (2, *shape)).astype("int32"))]
+    else:
+        records = find_translation_records(f"{arguments.data_dir}/train-*.tfrecord")
+        tokenizers = [load_subwords(path) for path in records.vocab_files()]
+        vocab_size = tokenizers[1].vocab_size
+        if records.facts["source_vocab_sha256"] != records.facts["target_vocab_sha256"]:
+            source_size = tokenizers[0].vocab_size
+        batching = Batching(arguments.batch_tokens, pad_to_bucket=arguments.xla)
+        count = 10 * batching.batches_in_pass(records) if arguments.minutes else arguments.steps
+        batches = numbers(train_dataset(records, batching, seed=0), count)
+        if arguments.minutes:
+            held_out = numbers(
+                eval_dataset(find_translation_records(f"{arguments.data_dir}/heldout.tfrecord"), batching)
+            )
+
+    model = translation.build_model(make_config(arguments, vocab_size, source_size), options)
+    print(f"{arguments.model}, {model.count_params():,} parameters, dropout {arguments.dropout}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        write_job(folder, model, arguments, options, batches, steps, held_out)
+        times = {"ours": [], "PyTorch": []}
+        for _ in range(arguments.rounds if arguments.speed else 1):
+            mine, theirs = ours(model, batches, arguments, steps), twin(folder, arguments)
+            times["ours"] += mine["times"][2:]
+            times["PyTorch"] += theirs["times"][2:]
+    for name, seconds in times.items():
+        print(f"{name:8} step: median {statistics.median(seconds):.3f} s, fastest {min(seconds):.3f} s")
+    ratio = statistics.median(times["ours"]) / statistics.median(times["PyTorch"])
+    print(f"ratio {ratio:.2f} (of the fastest {min(times['ours']) / min(times['PyTorch']):.2f})")
+    if arguments.minutes:
+        print(f"steps: ours {len(mine['losses'])}, PyTorch {len(theirs['losses'])}")
+        compare_translations(model, theirs, held_out, *tokenizers)
+    elif not arguments.speed:
+        first, second = np.array(mine["losses"]), np.array(theirs["losses"])
+        for step in sorted({0, len(first) // 20, len(first) // 2, len(first) - 1}):
+            print(f"step {step + 1}: loss {first[step]:.6f} and {second[step]:.6f}")
+        print(f"largest difference of a step: {np.max(np.abs(first / second - 1)):.5%}")
+
+
+if __name__ == "__main__":
+    main()
