@@ -21,6 +21,7 @@ COMMANDS = {
     "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
     "run_classifier": "fine-tunes BERT to classify texts and pairs, evaluates and predicts",
     "run_language_modeling": "pre-trains a GPT, or an ELMo, on blocks of tokens",
+    "run_classifier_with_tfhub": "the same from a SavedModel of TensorFlow Hub in a folder",
     "run_ner": "fine-tunes BERT to tag words (named entities), evaluates and tags files",
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",
     "run_squad": "fine-tunes BERT to answer questions about documents, and answers",
