@@ -16,6 +16,42 @@ from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 from tf_bert.data.label_list import LABELS_FILE, check_labels, noted_labels
 
+
+def add_classifier_flags(flags: Flags) -> None:
+    """Adds all flags of the command."""
+    flags.string(
+        "task_name", None, "cola, mnli, ..., xnli, csv, jsonl, or module:Class of a DataProcessor.", required=True
+    )
+    flags.string("data_dir", None, "Folder of the data files; without it, --train_file and others name them.")
+    flags.integer("max_seq_length", 128, "Pieces of an example, [CLS] and [SEP] among them.", minimum=5)
+    flags.boolean("do_train", False, "Whether to train.")
+    flags.boolean("do_eval", False, "Whether to evaluate on the dev set.")
+    flags.boolean("do_predict", False, "Whether to predict the test set.")
+    flags.integer("eval_batch_size", 8, "Examples in an evaluation batch.", minimum=1)
+    add_finetuning_flags(flags)
+    flags.boolean("skip_bad_rows", False, "Leave rows of GLUE's files out that lack columns, and list them.")
+    flags.string("text_column", "text", "csv, jsonl: the column of the text; its number where there is no header.")
+    flags.string("text_pair_column", None, "csv, jsonl: the column of a second text.")
+    flags.string("label_column", "label", "csv, jsonl: the column of the label.")
+    flags.enum(
+        "kind",
+        "single",
+        ["single", "multi", "regression", "choice"],
+        "csv, jsonl: one label, several, a number, or which of several choices belongs to the text.",
+    )
+    flags.string(
+        "choice_columns",
+        None,
+        "--kind=choice: the columns of the choices, separated by commas; of jsonl it may be one that holds a list.",
+    )
+    flags.string("labels", None, "csv, jsonl: the labels, separated by commas; by default those of the training file.")
+    flags.string("label_separator", ";", "csv: what stands between the labels of a row with several.")
+    flags.boolean("header", True, "csv: whether the first row names the columns.")
+    flags.string("delimiter", None, "csv: what stands between columns; a tab for .tsv, else a comma.")
+    for split in ("train", "dev", "test"):
+        flags.string(f"{split}_file", None, f"csv, jsonl: the file, where it is not {split}.csv, .tsv or .jsonl.")
+
+
 FLAGS = Flags(
     "run_classifier",
     """
@@ -28,35 +64,7 @@ FLAGS = Flags(
         --do_train --do_eval --max_seq_length=128 --learning_rate=2e-5 --num_train_epochs=3
     """,
 )
-FLAGS.string("task_name", None, "cola, mnli, ..., xnli, csv, jsonl, or module:Class of a DataProcessor.", required=True)
-FLAGS.string("data_dir", None, "Folder of the data files; without it, --train_file and others name them.")
-FLAGS.integer("max_seq_length", 128, "Pieces of an example, [CLS] and [SEP] among them.", minimum=5)
-FLAGS.boolean("do_train", False, "Whether to train.")
-FLAGS.boolean("do_eval", False, "Whether to evaluate on the dev set.")
-FLAGS.boolean("do_predict", False, "Whether to predict the test set.")
-FLAGS.integer("eval_batch_size", 8, "Examples in an evaluation batch.", minimum=1)
-add_finetuning_flags(FLAGS)
-FLAGS.boolean("skip_bad_rows", False, "Leave rows of GLUE's files out that lack columns, and list them.")
-FLAGS.string("text_column", "text", "csv, jsonl: the column of the text; its number where there is no header.")
-FLAGS.string("text_pair_column", None, "csv, jsonl: the column of a second text.")
-FLAGS.string("label_column", "label", "csv, jsonl: the column of the label.")
-FLAGS.enum(
-    "kind",
-    "single",
-    ["single", "multi", "regression", "choice"],
-    "csv, jsonl: one label, several, a number, or which of several choices belongs to the text.",
-)
-FLAGS.string(
-    "choice_columns",
-    None,
-    "--kind=choice: the columns of the choices, separated by commas; of jsonl it may be one that holds a list.",
-)
-FLAGS.string("labels", None, "csv, jsonl: the labels, separated by commas; by default those of the training file.")
-FLAGS.string("label_separator", ";", "csv: what stands between the labels of a row with several.")
-FLAGS.boolean("header", True, "csv: whether the first row names the columns.")
-FLAGS.string("delimiter", None, "csv: what stands between columns; a tab for .tsv, else a comma.")
-for _split in ("train", "dev", "test"):
-    FLAGS.string(f"{_split}_file", None, f"csv, jsonl: the file, where it is not {_split}.csv, .tsv or .jsonl.")
+add_classifier_flags(FLAGS)
 
 
 def run(flags) -> int:

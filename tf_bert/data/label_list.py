@@ -66,8 +66,8 @@ def check_labels(noted: Mapping[str, Any] | None, kind: str, labels: Sequence[st
         ValueError: says which they were and which they are now.
     """
     if noted and (noted["labels"], noted["kind"]) != (list(labels), kind):
+        before, now = (", ".join(names) or "none" for names in (noted["labels"], labels))
         raise ValueError(
-            f"the model in {noted['where']} was trained with kind {noted['kind']} and the labels "
-            f"{', '.join(noted['labels']) or 'none'}; now they are {kind}: {', '.join(labels) or 'none'}. Give --labels as they "
-            "were, or another output_dir for a new model"
+            f"the model in {noted['where']} was trained with kind {noted['kind']} and the labels {before}; now they "
+            f"are {kind}: {now}. Give --labels as they were, or another output_dir for a new model"
         )

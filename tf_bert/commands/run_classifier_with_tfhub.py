@@ -1,0 +1,39 @@
+"""``tf-bert run_classifier_with_tfhub``: as ``run_classifier``, from a SavedModel of TensorFlow Hub."""
+
+import tempfile
+from collections.abc import Sequence
+
+from tf_bert.commands import run_classifier
+from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.quiet import load_tensorflow
+
+FLAGS = Flags(
+    "run_classifier_with_tfhub",
+    """
+    Does what run_classifier does, beginning with the SavedModel of a BERT from TensorFlow Hub, unpacked into a folder:
+    weights, vocabulary and casing are the module's. Checkpoints in output_dir are those of run_classifier.
+
+    Example: tf-bert run_classifier_with_tfhub --bert_hub_module_handle=bert_uncased_L-12_H-768_A-12
+        --task_name=cola --data_dir=glue/CoLA --output_dir=runs/cola --do_train --do_eval --max_seq_length=128
+    """,
+)
+FLAGS.string("bert_hub_module_handle", None, "Folder of the SavedModel.", required=True)
+run_classifier.add_classifier_flags(FLAGS)
+
+
+def run(flags) -> int:
+    """Turns the module into a checkpoint and begins with it."""
+    for name in ("bert_config_file", "vocab_file", "init_checkpoint"):
+        if flags[name].value:
+            raise UsageError(f"--{name} is not accepted here: it comes from the module; see run_classifier")
+    load_tensorflow()
+    from tf_bert.checkpoints.hub import convert_module
+
+    with tempfile.TemporaryDirectory() as folder:
+        flags.init_checkpoint = convert_module(flags.bert_hub_module_handle, folder, flags.do_lower_case)
+        return run_classifier.run(flags)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    return FLAGS.run(run, argv)
