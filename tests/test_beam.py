@@ -245,6 +245,29 @@ def test_text_that_is_no_good_is_told_of_in_one_line(tokenizer, tmp_path, text, 
     assert "\n" not in str(caught.value) and "while running" not in str(caught.value)
 
 
+def test_remote_text_work_folder_and_shards(folder, tokenizer, tmp_path, expected):
+    """On TensorFlow's file system in memory, which stands for a bucket; the job runs in this process."""
+    needs_beam()
+    gfile = pytest.importorskip("tensorflow").io.gfile
+    gfile.makedirs("ram://bucket/text")
+    for name in "abc":
+        gfile.copy(str(folder / f"{name}.txt"), f"ram://bucket/text/{name}.txt", overwrite=True)
+    run = ShardedRun(
+        [f"ram://bucket/text/{name}.txt" for name in "abc"],
+        LineEncoder(tokenizer),
+        OPTIONS,
+        [f"ram://bucket/out-{shard}-of-3" for shard in range(3)],
+        "ram://bucket/work",
+        dupe_factor=2,
+        facts={"origin": "a test"},
+    )
+    assert beam_module.make(run) == expected[1]
+    made = [gfile.GFile(path, "rb").read() for path in run.outputs]
+    assert made == expected[0][::2]
+    assert not gfile.exists("ram://bucket/work")
+    assert beam_module.make(run) is None
+
+
 def flags_of(folder, *more):
     return [
         f"--input_file={folder / 'a.txt'}",

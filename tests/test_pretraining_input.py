@@ -18,6 +18,7 @@ from tf_bert.data.pretraining_input import (
     train_dataset,
 )
 from tf_bert.data.records import RecordWriter, encode_example
+from tf_bert.data.sidecar import read_sidecar, remove_sidecar, write_sidecar
 
 LENGTH, PREDICTIONS, VOCAB = 16, 4, 100
 
@@ -276,3 +277,37 @@ def test_whole_passes_are_skipped_without_reading(records, monkeypatch):
     monkeypatch.setattr(pretraining_input.tf.data.Dataset, "skip", noted)
     next(iter(train_dataset(records, 8, skip_records=40_000_000 + 16)))
     assert skipped == [16]
+
+
+def test_records_of_all_files_mix(tmp_path):
+    """Files are opened in random order, some at a time, and their records drawn from one buffer."""
+    files = [write(tmp_path / f"{k:02}", range(20 * k, 20 * k + 20)) for k in range(12)]
+    batches = numbers_of(train_dataset(find_records(files), 20, shuffle_buffer=100).take(24))
+    file_of = [[number // 20 for number in batch] for batch in batches]
+    assert all(len(set(batch)) > 2 for batch in file_of[:10])
+    orders = [list(dict.fromkeys(sum(file_of[start : start + 12], []))) for start in (0, 12)]
+    assert all(sorted(order) == list(range(12)) for order in orders)
+    assert orders[0] != orders[1]
+
+
+def test_remote_records_through_gfile(files, records):
+    """TensorFlow's file system in memory stands for a bucket: globs, sidecars, counts, order, errors."""
+    folder = "ram://records/pre"
+    for number, file in enumerate(files):
+        tf.io.gfile.makedirs(folder)
+        tf.io.gfile.copy(file, f"{folder}/part{number}.tfrecord", overwrite=True)
+    facts = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
+    write_sidecar(f"{folder}/part0.tfrecord", facts)
+    found = find_records(f"{folder}/part*")
+    assert found.files == tuple(f"{folder}/part{number}.tfrecord" for number in range(3))
+    assert found.counts() == records.counts() == [20, 11, 9]
+    assert numbers_of(train_dataset(found, 8).take(12)) == numbers_of(train_dataset(records, 8).take(12))
+    skipped = train_dataset(found, 8, skip_records=48, shard=(1, 2)).take(2)
+    assert numbers_of(skipped) == numbers_of(train_dataset(records, 8, skip_records=48, shard=(1, 2)).take(2))
+    check_records(found)
+    with RecordWriter(f"{folder}/part2.tfrecord") as writer:
+        writer.write(encode_example(example(1, input_ids=np.full(LENGTH, VOCAB))))
+    with pytest.raises(ValueError, match=r"ram://records/pre/part2\.tfrecord: record 1: input_ids holds 100"):
+        check_records(find_records(f"{folder}/part*"), id_limits(VOCAB, 2))
+    remove_sidecar(f"{folder}/part0.tfrecord")
+    assert read_sidecar(f"{folder}/part0.tfrecord") == {}

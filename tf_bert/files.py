@@ -165,7 +165,7 @@ def atomic_writer(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
             file.close()
         if temporary:
             with contextlib.suppress(OSError):
-                _remove(temporary)
+                remove_file(temporary)
         raise
 
 
@@ -206,7 +206,8 @@ def _rename(temporary: str, path: str) -> None:
         os.replace(temporary, os.path.realpath(path))
 
 
-def _remove(path: str) -> None:
+def remove_file(path: str) -> None:
+    """Removes a file."""
     if is_remote(path):
         with _tensorflow_errors_as_os_errors(path):
             _gfile().remove(path)

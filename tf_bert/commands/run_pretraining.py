@@ -51,6 +51,12 @@ FLAGS.integer("log_steps", 100, "Updates between two lines of the log.", minimum
 FLAGS.integer("keep_checkpoint_max", 5, "How many checkpoints stay.", minimum=1)
 FLAGS.integer("shuffle_buffer", 10000, "Records in memory to draw the next one from.", minimum=1)
 FLAGS.boolean("deterministic", True, "Whether equal seeds give equal orders, whatever the speed of the disk.")
+FLAGS.boolean(
+    "shard_files",
+    False,
+    "Whether each of several workers reads only its share of the files, instead of all. The order of the records "
+    "then depends on the number of workers.",
+)
 FLAGS.enum(
     "attention",
     "plain",
@@ -94,6 +100,7 @@ def run(flags) -> int:
         seed=flags.seed,
         shuffle_buffer=flags.shuffle_buffer,
         deterministic=flags.deterministic,
+        shard_files=flags.shard_files,
         attention=flags.attention,
         evaluate_every=flags.eval_every_steps,
     )

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tf_bert.files import atomic_writer, is_remote, open_binary
+from tf_bert.files import atomic_writer, is_remote, open_binary, remove_file
 
 
 def sidecar_path(records: str | os.PathLike) -> str:
@@ -29,9 +29,8 @@ def write_sidecar(records: str | os.PathLike, facts: Mapping[str, Any]) -> None:
 
 def remove_sidecar(records: str | os.PathLike) -> None:
     """Removes the file beside ``records``, before they are replaced by others that it would be wrong about."""
-    if not is_remote(records):
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(sidecar_path(records))
+    with contextlib.suppress(FileNotFoundError):
+        remove_file(sidecar_path(records))
 
 
 def read_sidecar(records: str | os.PathLike) -> dict[str, Any]:

@@ -105,7 +105,10 @@ def set_precision(precision: str) -> None:
 
 
 def distribute(
-    strategy: tf.distribute.Strategy, make_batches: Callable[[int], tf.data.Dataset], batch_size: int
+    strategy: tf.distribute.Strategy,
+    make_batches: Callable[..., tf.data.Dataset],
+    batch_size: int,
+    by_worker: bool = False,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Batches for ``fit``, ``evaluate`` and ``predict``, the same global ones however many workers there are.
 
@@ -117,10 +120,16 @@ def distribute(
         strategy: of `get_strategy`.
         make_batches: makes the data in batches of the size that it is called with, the last one shorter or dropped.
         batch_size: examples in a global batch; a multiple of the number of replicas.
+        by_worker: for endless data that each worker reads its own share of, such as its own files: ``make_batches`` is
+            called with (index, count) of the worker too, and gives that share alone. The batches then depend on the
+            number of workers.
 
     Raises:
         ValueError: the batch cannot be divided among the workers.
     """
+    if by_worker and not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        make_all = make_batches
+        make_batches = lambda size: make_all(size, (0, 1))  # noqa: E731
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return pad_last_batch(make_batches(batch_size), batch_size)
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -130,6 +139,8 @@ def distribute(
         raise ValueError(f"the batch size, {batch_size}, is no multiple of the number of replicas, {replicas}")
 
     def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        if by_worker:
+            return make_batches(batch_size // replicas, (context.input_pipeline_id, context.num_input_pipelines))
         part = make_batches(batch_size // replicas).shard(context.num_input_pipelines, context.input_pipeline_id)
         if part.cardinality() == tf.data.INFINITE_CARDINALITY:
             return part

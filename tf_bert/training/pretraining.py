@@ -60,6 +60,8 @@ class TrainingOptions(RunOptions):
         num_warmup_steps: updates of the linear warm-up.
         shuffle_buffer: records to draw the next one from.
         deterministic: False lets the order of the records depend on the speed of the disk.
+        shard_files: whether each of several workers reads only its share of the files (of the records, when there are
+            fewer files). The order of the records then depends on the number of workers.
         attention: ``"plain"``, or ``"chunked"`` for long sequences, see `tf_bert.models.bert.Bert`.
     """
 
@@ -67,6 +69,7 @@ class TrainingOptions(RunOptions):
     num_warmup_steps: int = 10_000
     shuffle_buffer: int = pretraining_input.SHUFFLE_BUFFER
     deterministic: bool = True
+    shard_files: bool = False
     attention: str = "plain"
 
 
@@ -132,6 +135,8 @@ def pretrain(
         "files": [os.path.basename(path) for path in records.files],
         "records": records.counts(),
     }
+    if options.shard_files and _workers(strategy) > 1:
+        data["workers"] = _workers(strategy)
     state = begin(model, output_dir, options, data, init_checkpoint)
     say_start(model, options, state, records.record_length)
     evaluate = _evaluator(model, eval_records or records, evaluation) if options.evaluate_every else None
@@ -152,19 +157,26 @@ def _train(
     """Trains with one call of ``fit``, from ``state``; returns where the run stands then."""
     limits = id_limits(model.config.vocab_size, model.config.type_vocab_size)
 
-    def make_batches(size: int) -> tf.data.Dataset:
+    def make_batches(size: int, worker: tuple[int, int] = (0, 1)) -> tf.data.Dataset:
         return pretraining_input.train_dataset(
             records,
             size,
             seed=options.seed,
             shuffle_buffer=options.shuffle_buffer,
-            skip_records=state.records,
+            skip_records=state.records // worker[1],
             limits=limits,
+            shard=worker,
             deterministic=options.deterministic,
         )
 
     with record_errors(records, limits):
-        return train(model, make_batches, output_dir, options, state, evaluate)
+        return train(model, make_batches, output_dir, options, state, evaluate, by_worker=options.shard_files)
+
+
+def _workers(strategy: tf.distribute.Strategy) -> int:
+    """The number of processes that read data."""
+    resolver = strategy.cluster_resolver
+    return len(resolver.cluster_spec().as_dict().get("worker", [0])) if resolver else 1
 
 
 def build_model(

@@ -171,11 +171,12 @@ def say_start(model: Trainer, options: RunOptions, state: RunState, max_seq_leng
 
 def train(
     model: Trainer,
-    make_batches: Callable[[int], tf.data.Dataset],
+    make_batches: Callable[..., tf.data.Dataset],
     output_dir: str,
     options: RunOptions,
     state: RunState,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
+    by_worker: bool = False,
 ) -> RunState:
     """Trains with one call of ``fit``, from ``state``; returns where the run stands then.
 
@@ -186,6 +187,7 @@ def train(
         options: how to train.
         state: from `begin`.
         evaluate: what ``options.evaluate_every`` calls.
+        by_worker: whether each worker reads its own share, see `tf_bert.training.distribution.distribute`.
 
     Raises:
         NonFiniteLossError: names the last good checkpoint.
@@ -202,7 +204,7 @@ def train(
     try:
         with StopOnSignal() as stop:
             model.fit(
-                distribute(strategy, lambda part: counter.watch(make_batches(part)), size),
+                distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
                 steps_per_epoch=total - state.step,
                 callbacks=[report, save, stop],
                 shuffle=False,
