@@ -1,0 +1,213 @@
+"""A SavedModel that takes raw strings: tokenizer, encoder, head, and what a user wants to see of the result.
+
+It runs wherever TensorFlow and tensorflow-text do, without tf_bert::
+
+    import tensorflow as tf, tensorflow_text
+    served = tf.saved_model.load("served").signatures["serving_default"]
+    served(texts=tf.constant(["a film"]))["label"]
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_bert.files import make_folder
+from tf_bert.models.bert_encoder import BertEncoder
+from tf_bert.models.bert_tasks import BertClassifier, BertQuestionAnswering, BertTask, BertTokenClassifier
+from tf_bert.models.spans import best_spans
+from tf_bert.tokenization.in_graph import InGraphTokenizer
+
+TEXTS = tf.TensorSpec([None], tf.string, "texts")
+MUCH = 2**30
+Outputs = dict[str, tf.Tensor]
+
+
+def export_saved_model(
+    model: BertTask,
+    path: str | os.PathLike,
+    labels: Sequence[str] = (),
+    max_seq_length: int | None = None,
+    max_answer_length: int = 30,
+) -> str:
+    """Writes a task's model with its tokenizer inside.
+
+    What the signatures take and give, for B texts (UTF-8; strings [B]):
+
+    ========================  ==================================  ====================================================
+    model                     takes                               gives
+    ========================  ==================================  ====================================================
+    `BertClassifier`          ``texts``; in the signature         ``label``, ``label_id`` [B], ``probabilities``
+                              ``pairs`` also ``text_pairs``       [B, labels]; ``holds`` [B, labels] in place of the
+                                                                  first two for several labels; ``value`` [B] for a
+                                                                  number
+    `BertTokenClassifier`     ``texts``                           for each piece: ``starts``, ``ends`` [B, S] (in
+                                                                  characters; -1 for special tokens and padding),
+                                                                  ``label``, ``probability``, and ``first``: whether a
+                                                                  word begins, whose label is that of its first piece
+    `BertQuestionAnswering`   ``questions``, ``documents``        ``answer``, ``start``, ``end`` (characters of the
+                                                                  document), ``score``, ``no_answer`` (its score less
+                                                                  the answer's)
+    `BertEncoder`             ``texts``                           ``vectors`` [B, H]
+    ========================  ==================================  ====================================================
+
+    All also give ``truncated`` [B]: whether the end of the text was not read, because it is longer than
+    ``max_seq_length``.
+
+    Args:
+        model: of one of these classes, with a preprocessor.
+        path: the folder to write; it must not be there.
+        labels: the names of the labels in the order of their ids; by default their numbers.
+        max_seq_length: pieces of an example that are read, by default as many as the preprocessor says.
+        max_answer_length: in pieces.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the folder is there already; the model is of another class or has no preprocessor; there are more
+            or fewer labels than the model has.
+    """
+    path = os.fspath(path)
+    if os.path.exists(path):
+        raise ValueError(f"{path} is there already; choose another folder for the SavedModel")
+    tokenizer = _tokenizer(model, max_seq_length)
+    signatures = _signatures(model, tokenizer, _label_names(model, labels), max_answer_length)
+    served = tf.Module(name="served")
+    served.weights = [variable.value for variable in model.variables]  # the Keras model itself stays outside
+    served.functions = {
+        name: tf.function(function, autograph=False).get_concrete_function(*specs)
+        for name, (function, specs) in signatures.items()
+    }
+    temporary = tempfile.mkdtemp(prefix=".export-", dir=make_folder_of(path))
+    try:
+        tf.saved_model.save(served, temporary, signatures=served.functions)
+        os.chmod(temporary, 0o755)  # a temporary folder is its owner's alone
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return path
+
+
+def make_folder_of(path: str) -> str:
+    """The folder in which a path lies, made if need be."""
+    folder = os.path.dirname(os.path.abspath(path))
+    make_folder(folder)
+    return folder
+
+
+def _tokenizer(model: BertTask, max_seq_length: int | None) -> InGraphTokenizer:
+    if not isinstance(model, BertClassifier | BertTokenClassifier | BertQuestionAnswering | BertEncoder):
+        raise ValueError(
+            f"a SavedModel serves BertClassifier, BertTokenClassifier, BertQuestionAnswering and BertEncoder, not "
+            f"{type(model).__name__}"
+        )
+    tokenizer = model.get_preprocessor()
+    if not isinstance(tokenizer, InGraphTokenizer):
+        raise ValueError(f"the preprocessor is a {type(tokenizer).__name__}; a SavedModel holds an InGraphTokenizer")
+    limit = max_seq_length or tokenizer.max_seq_length or model.config.max_position_embeddings
+    if limit > model.config.max_position_embeddings:
+        raise ValueError(f"max_seq_length is {limit}, and the model reads {model.config.max_position_embeddings}")
+    return InGraphTokenizer.from_config(tokenizer.get_config() | {"max_seq_length": limit})
+
+
+def _label_names(model: BertTask, labels: Sequence[str]) -> list[str]:
+    count = getattr(model, "num_labels", 0)
+    if labels and len(labels) != count and getattr(model, "kind", "") != "regression":
+        raise ValueError(f"there are {len(labels)} labels ({', '.join(labels)}), and the model has {count}")
+    return list(labels) or [str(number) for number in range(count)]
+
+
+def _signatures(model: BertTask, tokenizer: InGraphTokenizer, labels: list[str], max_answer_length: int) -> dict:
+    """Signature name -> function of strings and what it takes."""
+
+    def encode(texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> tuple[Outputs, Outputs]:
+        texts, text_pairs = (
+            text if text is None else tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
+            for text in (texts, text_pairs)
+        )
+        inputs = tokenizer.encode_with_offsets(texts, text_pairs)
+        lengths = tf.reduce_sum(inputs["input_mask"], axis=1)  # [B]
+        inputs = {name: value[:, : tf.reduce_max(lengths)] for name, value in inputs.items()}  # no more than need be
+        unread = tf.fill(tf.shape(lengths), False)
+        for segment, text in enumerate(text for text in (texts, text_pairs) if text is not None):
+            end = tf.reduce_max(tf.where(inputs["segment_ids"] == segment, inputs["ends"], 0), axis=1)
+            rest = tf.strings.substr(text, end, tf.fill(tf.shape(end), MUCH), unit="UTF8_CHAR")
+            unread |= ~tf.strings.regex_full_match(rest, r"\s*")
+        unread &= lengths == tokenizer.max_seq_length  # else what follows the last piece has no piece of its own
+        numeric = {name: inputs[name] for name in model.sequence_inputs if name in inputs}
+        return inputs, {**model(numeric, training=False), "truncated": unread}
+
+    def classify(texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> Outputs:
+        _, outputs = encode(texts, text_pairs)
+        return class_outputs(outputs["logits"], model.kind, labels) | {"truncated": outputs["truncated"]}
+
+    def tag(texts: tf.Tensor) -> Outputs:
+        inputs, outputs = encode(texts)
+        probabilities = tf.nn.softmax(outputs["logits"])  # [B, S, labels]
+        starts, ends = inputs["starts"], inputs["ends"]
+        before = tf.concat([tf.fill(tf.shape(ends[:, :1]), -1), ends[:, :-1]], axis=1)
+        names = tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1))
+        return {
+            "starts": starts,
+            "ends": ends,
+            "label": tf.where(starts >= 0, names, ""),
+            "probability": tf.reduce_max(probabilities, axis=-1),
+            "first": (starts >= 0) & (before < starts),
+            "truncated": outputs["truncated"],
+        }
+
+    def answer(questions: tf.Tensor, documents: tf.Tensor) -> Outputs:
+        documents = tf.strings.unicode_transcode(documents, "UTF-8", "UTF-8", errors="ignore")
+        inputs, outputs = encode(questions, documents)
+        starts, ends = outputs["start_logits"], outputs["end_logits"]
+        allowed = (inputs["segment_ids"] == 1) & (inputs["starts"] >= 0)
+        first, last, score = best_spans(starts, ends, allowed, max_answer_length)
+        some = tf.cast(tf.reduce_any(allowed, axis=1), tf.int32)  # an empty document has no answer
+        start = tf.gather(inputs["starts"], first, batch_dims=1) * some
+        end = tf.gather(inputs["ends"], last, batch_dims=1) * some
+        return {
+            "answer": tf.strings.substr(documents, start, end - start, unit="UTF8_CHAR"),
+            "start": start,
+            "end": end,
+            "score": score,
+            "no_answer": starts[:, 0] + ends[:, 0] - score,
+            "truncated": outputs["truncated"],
+        }
+
+    def vectors(texts: tf.Tensor) -> Outputs:
+        _, outputs = encode(texts)
+        return {name: outputs[name] for name in ("vectors", "truncated")}
+
+    if isinstance(model, BertClassifier):
+        return {"serving_default": (classify, [TEXTS]), "pairs": (classify, [TEXTS, _named("text_pairs")])}
+    if isinstance(model, BertTokenClassifier):
+        return {"serving_default": (tag, [TEXTS])}
+    if isinstance(model, BertQuestionAnswering):
+        return {"serving_default": (answer, [_named("questions"), _named("documents")])}
+    return {"serving_default": (vectors, [TEXTS])}
+
+
+def class_outputs(logits: tf.Tensor, kind: str, labels: Sequence[str]) -> Outputs:
+    """What the scores [B, labels] of a classifier say.
+
+    Example:
+        >>> {name: value.numpy() for name, value in class_outputs(tf.constant([[0.0, 9.0]]), "single", "ab").items()}
+        {'probabilities': array([[...]], dtype=float32), 'label_id': array([1]), 'label': array([b'b'], dtype=object)}
+    """
+    if kind == "regression":
+        return {"value": logits[:, 0]}
+    if kind == "multi":
+        return {"probabilities": tf.sigmoid(logits), "holds": logits > 0}
+    best = tf.argmax(logits, axis=-1)
+    return {
+        "probabilities": tf.nn.softmax(logits),
+        "label_id": best,
+        "label": tf.gather(tf.constant(list(labels)), best),
+    }
+
+
+def _named(name: str) -> tf.TensorSpec:
+    return tf.TensorSpec([None], tf.string, name)

@@ -1,0 +1,118 @@
+"""``tf-bert export``: writes a model for serving: raw strings in, labels, spans or vectors out; or its numeric part."""
+
+import os
+from collections.abc import Sequence
+
+from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.quiet import load_tensorflow
+
+FORMATS = {".tflite": "litert", ".onnx": "onnx"}
+
+FLAGS = Flags(
+    "export",
+    """
+    Writes a fine-tuned model for serving. A SavedModel takes raw strings and gives labels, answers with their place in
+    the document, or vectors; its tokenizer is inside, and it runs without tf_bert (import tensorflow_text before it is
+    loaded). A file for LiteRT (.tflite) or ONNX (.onnx) is the numeric part alone, from ids to scores, and is only
+    written if it gives the model's numbers.
+
+    Example: tf-bert export runs/reviews served
+    """,
+)
+FLAGS.string(
+    "checkpoint", None, "Folder of a run or a model in any format, or a published model's name.", required=True
+)
+FLAGS.string("output", None, "A folder that is not there yet, or a file that ends in .tflite or .onnx.", required=True)
+FLAGS.enum("format", None, ["saved_model", "litert", "onnx"], "By default what the ending of output says.")
+FLAGS.string("labels", None, "The labels, separated by commas, in the order of training; by default those noted there.")
+FLAGS.integer("max_seq_length", None, "Pieces of an example that are read; by default as in training.", minimum=3)
+FLAGS.integer("max_answer_length", 30, "Pieces of an answer at most.", minimum=1)
+FLAGS.enum("pooling", None, ["cls", "mean", "max"], "Give vectors of texts: how those of the pieces become one.")
+FLAGS.string("layers", "-1", "With pooling, the layers whose mean is pooled: 0 is the first, -1 the last.")
+FLAGS.positional("checkpoint", "output")
+
+CLASSES = {
+    "BertForSequenceClassification": "kind",
+    "BertForTokenClassification": None,
+    "BertForQuestionAnswering": None,
+}
+
+
+def run(flags) -> None:
+    """Loads, writes and says how to use it."""
+    chosen = flags.format or FORMATS.get(os.path.splitext(flags.output)[1], "saved_model")
+    if os.path.isdir(flags.output):
+        raise ValueError(f"{flags.output} is there already; choose another place")
+    load_tensorflow()
+    from tf_bert.data.label_list import noted_labels
+
+    noted = noted_labels(flags.checkpoint) or {}
+    model = _model(flags, noted)
+    length = flags.max_seq_length or noted.get("max_seq_length")
+    if chosen == "saved_model":
+        from tf_bert.checkpoints.serving import export_saved_model
+
+        labels = _labels(flags, noted)
+        export_saved_model(model, flags.output, labels, length, flags.max_answer_length)
+        kind = type(model).__name__
+        taken = ["questions", "documents"] if kind == "BertQuestionAnswering" else ["texts"]
+        print(
+            f"{flags.output}: {kind} with its tokenizer. import tensorflow as tf, tensorflow_text; "
+            f"tf.saved_model.load({flags.output!r}).signatures['serving_default']"
+            f"({', '.join(f'{name}=tf.constant([...])' for name in taken)})"
+        )
+        return
+    from tf_bert.checkpoints import numeric_export
+
+    length = min(length or 128, model.config.max_position_embeddings)
+    if chosen == "litert":
+        difference = numeric_export.export_litert(model, flags.output, length)
+        size = f"1 x {length} ids"
+    else:
+        difference = numeric_export.export_onnx(model, flags.output, length)
+        size = f"any number x {length} ids"
+    outputs = ", ".join(model.text_outputs)
+    print(f"{flags.output}: {outputs} for {size}; at most {difference:.1g} from {type(model).__name__}'s own")
+
+
+def _model(flags, noted: dict):
+    """The model, of the class that its checkpoint was trained as, or one of vectors."""
+    from tf_bert.checkpoints.convert import load_model
+    from tf_bert.checkpoints.formats import open_checkpoint
+    from tf_bert.models.bert_encoder import BertEncoder
+
+    checkpoint = open_checkpoint(flags.checkpoint)
+    if flags.pooling:
+        try:
+            layers = [int(layer) for layer in flags.layers.split(",")]
+        except ValueError:
+            raise UsageError(f"--layers={flags.layers}: expected numbers separated by commas, such as -1,-2") from None
+        return load_model(flags.checkpoint, BertEncoder, pooling=flags.pooling, layers=layers)
+    if isinstance(getattr(checkpoint.reader, "model", None), BertEncoder):
+        return checkpoint.reader.model
+    if checkpoint.architecture not in CLASSES:
+        raise ValueError(
+            f"{flags.checkpoint} is a {checkpoint.architecture}: there is no fine-tuned head to serve; --pooling=mean "
+            "serves vectors of texts"
+        )
+    arguments = {}
+    if CLASSES[checkpoint.architecture] == "kind" and noted.get("kind") in ("multi", "regression"):
+        arguments["kind"] = noted["kind"]
+    return load_model(flags.checkpoint, **arguments)
+
+
+def _labels(flags, noted: dict) -> list[str]:
+    """The labels that were given, or those that were noted; they must not contradict each other."""
+    from tf_bert.data.label_list import check_labels
+
+    if not flags.labels:
+        return noted.get("labels", [])
+    labels = [label.strip() for label in flags.labels.split(",")]
+    if noted:
+        check_labels(noted, noted["kind"], labels)
+    return labels
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    return FLAGS.run(run, argv)
