@@ -311,7 +311,7 @@ def test_flags_of_beam_are_passed_on_and_checked(folder, capsys):
     "more, message",
     [
         (["--sharded", "--num_shards=2", "--direct_num_workers=2"], "unknown flag --direct_num_workers"),
-        (["--runner=DirectRunner"], "--runner go with --sharded"),
+        (["--runner=DirectRunner"], "--runner goes with --sharded"),
         (["--sharded", "--num_shards=2", "--runner=Local"], "--runner"),
     ],
 )

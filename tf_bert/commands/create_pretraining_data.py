@@ -256,8 +256,9 @@ def _outputs(flags) -> list[str]:
         raise UsageError(f"--output_file names a file twice: {flags.output_file}")
     if flags.sharded != (flags.num_shards is not None):
         raise UsageError("--sharded and --num_shards=N go together")
-    if not flags.sharded and (flags.work_folder or flags.runner):
-        raise UsageError("--work_folder and --runner go with --sharded")
+    for name in ("work_folder", "runner"):
+        if not flags.sharded and flags[name].value:
+            raise UsageError(f"--{name} goes with --sharded")
     if flags.sharded:
         if flags.allow_single_document or flags.log_examples:
             raise UsageError("--allow_single_document and --log_examples do not go with --sharded")
