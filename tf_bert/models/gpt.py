@@ -117,6 +117,11 @@ class GPT(Checkpointed, Configured, Trainer):
 
     def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
         """Scores each token of the vocabulary as the next one, at each position."""
+        outputs = self.transform(inputs, return_attention_probs, training)
+        return {"logits": self.logits(outputs["sequence_output"]), **outputs}  # [B, T, V]
+
+    def transform(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
+        """The outputs of a call but the logits."""
         if not isinstance(inputs, dict) or "input_ids" not in inputs:
             found = ", ".join(inputs) if isinstance(inputs, dict) else type(inputs).__name__
             raise ValueError(f"GPT takes a dict that holds input_ids [B, T]; found {found}")
@@ -133,7 +138,6 @@ class GPT(Checkpointed, Configured, Trainer):
             all_layers.append(x)
         x = x if self.final_norm is None else self.final_norm(x)
         outputs = {
-            "logits": self.logits(x),  # [B, T, V]
             "sequence_output": x,
             "all_layers": all_layers,
             "embedding_output": embedding_output,
