@@ -1,6 +1,7 @@
 """The README's commands and code run. Its section on checkpoints is tested in test_formats.py."""
 
-import importlib
+import importlib.util
+import json
 import shlex
 from pathlib import Path
 
@@ -39,6 +40,30 @@ def test_pretraining_step_by_step(tmp_path, monkeypatch, capsys):
             command = importlib.import_module(f"tf_bert.commands.{words[1]}")
             assert command.main(words[2:]) == 0, capsys.readouterr().err
     assert "%" in capsys.readouterr().out
+
+
+def test_packed_shards_on_beam(tmp_path, monkeypatch, capsys):
+    """With little text, one worker in this process, one step; without Beam on one machine, which makes the same."""
+    monkeypatch.chdir(tmp_path)
+    words = [f"w{i}" for i in range(50)]
+    text = "\n\n".join("\n".join(" ".join(words[k + i : k + i + 6]) for i in range(4)) for k in range(40))
+    Path("train.txt").write_text(text, encoding="utf-8")
+    Path("vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), encoding="utf-8")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = {"vocab_size": 55, "max_position_embeddings": 128, "type_vocab_size": 2} | sizes
+    Path("bert_config.json").write_text(json.dumps(config), encoding="utf-8")
+    shorter = {"--num_shards=64": "--num_shards=2", "--num_workers=8": "--dupe_factor=2"}
+    shorter["--do_train "] = "--do_train --num_train_steps=1 --num_warmup_steps=0 --train_batch_size=2 "
+    if importlib.util.find_spec("apache_beam") is None:
+        shorter["--runner=DirectRunner "] = ""
+    (script,) = blocks(section("More text than one machine holds, longer rows"), "bash")
+    for line in script.strip().splitlines():
+        for long, short in shorter.items():
+            line = line.replace(long, short)
+        words = shlex.split(line)
+        command = importlib.import_module(f"tf_bert.commands.{words[1]}")
+        assert command.main(words[2:]) == 0, capsys.readouterr().err
+    assert "global batch 2 x 512 tokens" in capsys.readouterr().err
 
 
 def test_the_tokenizers_code(tmp_path, monkeypatch):
