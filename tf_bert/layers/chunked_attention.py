@@ -4,7 +4,7 @@ from keras import ops
 
 from tf_bert.backend import at_least_float32, scan, uniform
 
-CHUNK = 128
+CHUNK = 64
 NEVER = -1e30
 
 
