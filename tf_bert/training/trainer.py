@@ -84,9 +84,9 @@ class Trainer(keras.Model):
         ...     def per_example_losses(self, inputs, outputs):
         ...         return {"loss": tf.square(outputs - inputs["y"])}
         >>> model = Line()
-        >>> model.compile(optimizer=keras.optimizers.SGD(0.1))
+        >>> model.compile(optimizer=keras.optimizers.SGD(0.3))
         >>> x = tf.constant([[0.0], [1.0], [2.0]])
-        >>> history = model.fit({"x": x}, 2.0 * x + 1.0, batch_size=3, epochs=200, verbose=0)
+        >>> history = model.fit({"x": x}, 2.0 * x + 1.0, batch_size=3, epochs=40, verbose=0)
         >>> round(model.evaluate({"x": x}, 2.0 * x + 1.0, verbose=0), 4)
         0.0
     """
