@@ -11,6 +11,7 @@ from tf_bert.checkpoints import catalogue, google, gpt, huggingface, loading, na
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
 from tf_bert.configs import BertConfig, Config, GPTConfig
+from tf_bert.tokenization.byte_pair import BytePairTokenizer
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.tokenization.vocabulary import casing_problem, read_vocab_lines
 
@@ -59,16 +60,18 @@ class Checkpoint:
         noted = (self.config.extra.get("architectures") or [None])[0]
         return noted if noted in ARCHITECTURES else architecture_of(self.reader.shapes)
 
-    def tokenizer(self, **options: Any) -> FullTokenizer:
+    def tokenizer(self, **options: Any) -> FullTokenizer | BytePairTokenizer:
         """The tokenizer that belongs to the checkpoint.
 
         Args:
-            **options: further arguments of `FullTokenizer`.
+            **options: further arguments of `FullTokenizer`, or of `GPT2Tokenizer` and `GPT1Tokenizer`.
 
         Raises:
             FileNotFoundError: there is no vocabulary beside it.
             ValueError: nothing says whether text is to be lower-cased.
         """
+        if isinstance(self.config, GPTConfig):
+            return gpt.tokenizer(self.path, self.vocab_file, **options)
         if self.vocab_file is None:
             raise FileNotFoundError(f"{self.path} has no {VOCABULARY} beside it")
         settings = self.settings

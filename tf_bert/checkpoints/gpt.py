@@ -16,6 +16,7 @@ import numpy as np
 from tf_bert.checkpoints import google, huggingface, names
 from tf_bert.configs import GPTConfig
 from tf_bert.files import atomic_writer, make_folder
+from tf_bert.tokenization.byte_pair import END_OF_WORD, BytePairTokenizer, GPT1Tokenizer, GPT2Tokenizer
 
 CONFIG = "gpt_config.json"  # ours, beside .weights.h5
 HPARAMS, PREFIX = "hparams.json", "model.ckpt"  # of GPT-2
@@ -119,6 +120,19 @@ def merges_file(vocab_file: str) -> str:
     folder, name = os.path.split(vocab_file)
     known = dict(pair for pairs in VOCABULARIES.values() for pair in pairs)
     return os.path.join(folder, known[name])
+
+
+def tokenizer(path: str, vocab_file: str | None, **options: Any) -> BytePairTokenizer:
+    """The tokenizer that belongs to a vocabulary: GPT-1's has the sign of the end of a word.
+
+    Raises:
+        FileNotFoundError: there is no vocabulary.
+    """
+    if vocab_file is None:
+        looked_for = ", ".join(name for pairs in VOCABULARIES.values() for name, _ in pairs)
+        raise FileNotFoundError(f"{path} has no vocabulary beside it ({looked_for}, each with its merges)")
+    of_gpt1 = any(piece.endswith(END_OF_WORD) for piece in _read_json(vocab_file))
+    return (GPT1Tokenizer if of_gpt1 else GPT2Tokenizer)(vocab_file, merges_file(vocab_file), **options)
 
 
 def read_config(directory: str | os.PathLike) -> GPTConfig:

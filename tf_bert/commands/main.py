@@ -16,6 +16,7 @@ COMMANDS = {
     "export": "writes a model for serving: strings in, labels, answers or vectors out",
     "extract_features": "writes BERT's vectors for the pieces of texts, or for whole texts",
     "fill_mask": "prints the likeliest words for each [MASK] of a text",
+    "generate": "goes on with texts, or talks, with a GPT",
     "predict": "predicts each line of standard input with a fine-tuned model",
     "prepare_corpus": "turns text into one sentence a line, some documents held out",
     "pretrain_demo": "from text to a trained and evaluated small BERT in one go",

@@ -52,7 +52,7 @@ def generate(
     graphs = vars(model).setdefault("_decoding_graphs", {})  # past Keras, which would take it for a part to save
     key = (*prepared.key, jit_compile)
     if key not in graphs:
-        graphs[key] = compiled(lambda *arrays: _run(model, prepared.key, *arrays), jit_compile)
+        graphs[key] = compiled(lambda *arrays: run(model, prepared.key, *arrays), jit_compile)
     results = graphs[key](*prepared.tensors())
     return trimmed({name: ops.convert_to_numpy(values) for name, values in results.items()})
 
@@ -113,7 +113,17 @@ def _stream(model, prepared) -> Iterator[np.ndarray]:
         yield ops.convert_to_numpy(ops.reshape(variables[1], (-1, search.width)))
 
 
-def _run(model, key, ids, mask, limits, uniform) -> dict[str, Any]:
+def run(model, key, ids, mask, limits, uniform) -> dict[str, Any]:
+    """All steps, for checked arguments as tensors; part of a graph.
+
+    Args:
+        model: a `GPT`.
+        key: search, constraints, room for new tokens, whether the window slides, whether there is a cache.
+        ids: [B, P], filled up on the left.
+        mask: [B, P], true for real positions.
+        limits: [B], most new tokens.
+        uniform: see `Facts`.
+    """
     search, _, length, sliding, use_cache = key
     step, state = model.start_decoding(ids, mask, search.width, length, sliding, use_cache)
     facts = _facts(model, key, ids, mask, limits, uniform)

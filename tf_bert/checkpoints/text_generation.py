@@ -1,0 +1,107 @@
+"""A GPT for serving: a SavedModel that takes texts and gives what follows them."""
+
+import os
+import tempfile
+from typing import Any
+
+import tensorflow as tf
+
+from tf_bert.decoding import language_model
+from tf_bert.decoding.constraints import Constraints
+from tf_bert.decoding.sampling import Greedy
+from tf_bert.files import make_folder
+from tf_bert.tokenization.in_graph_bpe import InGraphBytePairTokenizer
+
+
+class TextGenerator(tf.Module):
+    """Goes on with texts, all inside one graph: tokenizer, model, search and the way back to text.
+
+    Args:
+        model: a `GPT` with GPT-2's byte-level vocabulary.
+        vocabulary: the folder of the vocabulary, or its file, see `GPT2Tokenizer`.
+        search: `Greedy` (the default) or `BeamSearch`.
+        max_length: most new tokens.
+        prompt_length: of a longer text only so many last tokens are seen; by default all that have room beside the new
+            ones.
+        constraints: what may be generated.
+
+    Raises:
+        ValueError: no room for the new tokens, a vocabulary larger than the model's, or a search that draws.
+    """
+
+    def __init__(
+        self,
+        model,
+        vocabulary: str | os.PathLike,
+        search: Any = None,
+        max_length: int = 64,
+        prompt_length: int | None = None,
+        constraints: Constraints | None = None,
+    ):
+        super().__init__(name="text_generator")
+        search, context = search or Greedy(), model.config.max_position_embeddings
+        if hasattr(search, "temperature"):
+            raise ValueError("a model that draws needs random numbers with each text: export Greedy or BeamSearch")
+        prompt_length = context - max_length if prompt_length is None else prompt_length
+        if prompt_length < 1 or max_length < 1 or prompt_length + max_length > context:
+            raise ValueError(
+                f"prompt_length {prompt_length} and max_length {max_length} must be at least 1 and together at most "
+                f"the context, {context}"
+            )
+        options = {"max_seq_length": prompt_length, "padding": "left", "truncation": "left"}
+        self.tokenizer = InGraphBytePairTokenizer(vocabulary, **options)
+        if self.tokenizer.vocab_size > model.config.vocab_size:
+            raise ValueError(
+                f"{vocabulary} has {self.tokenizer.vocab_size} entries, the model's table {model.config.vocab_size} "
+                "rows; they do not belong together"
+            )
+        # The model may have more rows than the vocabulary has entries; these have no text.
+        beyond = tuple(range(self.tokenizer.vocab_size, model.config.vocab_size))
+        constraints = constraints or Constraints()
+        self.weights = [variable.value for variable in model.variables]
+        banned = Constraints(**{**vars(constraints), "banned_ids": (*constraints.banned_ids, *beyond)})
+        self._model, self._key, self._max_length = model, (search, banned, max_length, False, True), max_length
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What follows texts [B]: ``texts`` [B, N], best first, and their ``log_probs`` [B, N]."""
+        inputs = self.tokenizer(texts)
+        empty = tf.reduce_any(tf.reduce_sum(inputs["input_mask"], axis=1) == 0)
+        with tf.control_dependencies([tf.debugging.Assert(~empty, ["a text is empty: nothing to go on from"])]):
+            limits = tf.fill(tf.shape(texts), self._max_length)
+        results = language_model.run(
+            self._model, self._key, inputs["input_ids"], inputs["input_mask"], limits, uniform=None
+        )
+        tokens = tf.reshape(results["tokens"], [-1, self._max_length])  # [B * N, T]
+        lengths = tf.reshape(results["lengths"], [-1])
+        if self._model.config.end_id is not None:
+            lengths -= tf.reduce_sum(tf.cast(self._ends(tokens, lengths), tf.int32), axis=1)
+        written = self.tokenizer.detokenize(tf.RaggedTensor.from_tensor(tokens, lengths), skip_special_tokens=False)
+        return {"texts": tf.reshape(written, tf.shape(results["lengths"])), "log_probs": results["log_probs"]}
+
+    def _ends(self, tokens: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Where in outputs [R, T] the end token is, which is no part of the text."""
+        return tf.sequence_mask(lengths, self._max_length) & (tokens == self._model.config.end_id)
+
+
+def export(model, vocabulary: str | os.PathLike, path: str | os.PathLike, **options: Any) -> str:
+    """Writes a SavedModel; ``tf.saved_model.load(path)(texts)["texts"]`` is what follows texts [B].
+
+    Args:
+        model, vocabulary, **options: see `TextGenerator`.
+        path: a folder that is not there yet.
+
+    Returns:
+        The path.
+    """
+    path = os.fspath(path)
+    if os.path.exists(path):
+        raise ValueError(f"{path} is there already; choose another folder")
+    generator = TextGenerator(model, vocabulary, **options)
+    parent = os.path.dirname(os.path.abspath(path))
+    make_folder(parent)
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        written = os.path.join(folder, "model")
+        tf.saved_model.save(generator, written, signatures=generator.__call__.get_concrete_function())
+        os.rename(written, path)
+    return path
