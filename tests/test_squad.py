@@ -242,6 +242,16 @@ def test_an_empty_context(tokenizer, version_2, text):
     assert found.predictions == {"q": text} and len(found.nbest["q"]) == 1
 
 
+@pytest.mark.parametrize("context", ["", " \n "])
+def test_a_document_without_words_in_a_file(tokenizer, tmp_path, context):
+    question = {"id": "q", "question": "x ?", "answers": [], "is_impossible": True}
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}))
+    for training in (False, True):
+        (example,) = read_squad_examples(path, training, version_2_with_negative=True)
+        assert example.doc_tokens == [] and features_of([example], tokenizer, 16, 8) == []
+
+
 def test_the_numbers_of_the_specification(tokenizer):
     """Scores of two ends in the first window, and a window of zeros that makes the least likely "no answer"."""
     example = SquadExample("q", "x", list("abcdefgh"))
