@@ -32,6 +32,7 @@ _EXPORTS = {
     "DataProcessor": "tf_bert.data.processors",
     "FullTokenizer": "tf_bert.tokenization",
     "GPT": "tf_bert.models.gpt",
+    "GPTClassifier": "tf_bert.models.gpt_tasks",
     "GPTConfig": "tf_bert.configs",
     "Greedy": "tf_bert.decoding.sampling",
     "HardAttention": "tf_bert.layers.hard_attention",

@@ -34,9 +34,7 @@ FLAGS.float("repetition_penalty", 1.0, "Above 1 makes tokens less likely that ar
 FLAGS.float("presence_penalty", 0.0, "Taken off the logits of tokens that are there already.")
 FLAGS.string("stop", None, "Text that ends the output, or several with | between; \\n is the end of a line.")
 FLAGS.boolean("sliding_window", False, "Whether to forget the beginning where the context is full, or to stop.")
-FLAGS.boolean(
-    "xla", False, "Whether to compile with XLA: slow at first, then faster; all is shown at the end."
-)
+FLAGS.boolean("xla", False, "Whether to compile with XLA: slow at first, then faster; all is shown at the end.")
 FLAGS.positional("text")
 
 
