@@ -8,7 +8,7 @@ import pytest
 
 from tf_bert import BertConfig, BertForMaskedLM, FullTokenizer
 from tf_bert.commands import run_classifier
-from tf_bert.data.multiple_choice import ChoiceFilesProcessor, convert_choices_to_features
+from tf_bert.data.multiple_choice import ChoiceExample, ChoiceFilesProcessor, convert_choices_to_features
 from tf_bert.data.own_files import FileFormat
 from tf_bert.models.bert_tasks import BertClassifier
 from tf_bert.models.multiple_choice import BertMultipleChoice
@@ -71,6 +71,27 @@ def test_three_lines_and_saving(tmp_path):
         again = BertMultipleChoice.from_checkpoint(model.save_checkpoint(tmp_path / format, format))
         assert not again.load_report.missing
         np.testing.assert_allclose(again.predict(data, verbose=0)["logits"], expected, atol=1e-6)
+
+
+def test_texts_and_lists_of_choices(tmp_path):
+    save_vocab(WORDS, tmp_path / "vocab.txt")
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt")
+    model = BertMultipleChoice.from_checkpoint(BertMultipleChoice(CONFIG).save_checkpoint(tmp_path, None, tokenizer))
+    texts, choices = ["sun", "rain it is"], [["dry", "wet"], ["wet", "the dry", "we swim and stay"]]
+    examples = [ChoiceExample("", text, choices=of_text) for text, of_text in zip(texts, choices, strict=True)]
+    features = convert_choices_to_features(examples, 16, tokenizer)
+    found = model.preprocess(texts, choices)
+    width = found["input_ids"].shape[-1]
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, features[name][..., :width], err_msg=name)
+    expected = model({name: features[name] for name in found})["logits"]
+    np.testing.assert_allclose(model.predict((texts, choices))["logits"], expected, atol=1e-6)
+    model.compile("sgd")
+    model.fit((texts, choices), [0, 2], epochs=1, verbose=0)
+    with pytest.raises(ValueError, match="2 texts and 1 lists of choices"):
+        model.predict((texts, choices[:1]))
+    with pytest.raises(ValueError, match="number 0 of the choices is 'dry'; expected a list of texts"):
+        model.predict((["sun"], ["dry"]))
 
 
 ROWS = [

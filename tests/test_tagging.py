@@ -13,6 +13,7 @@ from tf_bert.data.tagging import TagColumns, TaggedSentence, convert_sentences_t
 from tf_bert.models import bert_tasks
 from tf_bert.tokenization import save_vocab
 from tf_bert.training.finetuning import shuffled_batches
+from tf_bert.training.prediction import predict_tags, stack
 from tf_bert.training.tagging_metrics import tagging_figures
 
 NAMES, TOWNS, OTHERS = ["ada", "ben", "carl"], ["rome", "oslo", "bern"], ["sings", "in", "the", "and", "sun", "."]
@@ -75,6 +76,7 @@ def test_json_lines_in_and_out(tmp_path):
     "name, text, said",
     [
         ("a.conll", "Ada\tO\nsings\n", "a.conll: line 2: found 1 column, expected a word and its tag"),
+        ("a.conll", '"\tO\n"Ada\n', "a.conll: line 2: found 1 column"),  # quotes are words like others
         ("a.conll", "Ada\t\n", "a.conll: line 1: found 2 columns, expected a word and its tag"),
         ("a.conll", "\n \n", "has no sentences"),
         ("a.jsonl", '{"words": ["a"], "tags": []}', "line 1: found 1 words and 0 tags, expected a tag for each"),
@@ -143,6 +145,24 @@ def test_figures():
     assert tagging_figures(whole, [["B-a", "E-a", "S-b"]])["f1"] == 1.0  # BILOU and IOBES say the same
     assert tagging_figures(whole, [["B-a", "I-a", "O"]])["b_recall"] == 0.0
     assert tagging_figures([["NN", "VB"]], [["NN", "NN"]]) == {"accuracy": 0.5}
+
+
+def test_the_loss_is_the_mean_over_words_whatever_the_windows(tokenizer):
+    config = BertConfig(len(WORDS), 8, 1, 2, 16, max_position_embeddings=12, type_vocab_size=2, initializer_range=0.5)
+    model = bert_tasks.BertTokenClassifier(config, num_labels=4)
+    sentences = [
+        TaggedSentence(["ada", "aa", "rome"], ["B-per", "O", "B-town"]),
+        TaggedSentence(["sun"] * 20, ["O"] * 20),
+    ]
+    features = convert_sentences_to_features(sentences, LABELS, 8, tokenizer)
+    labels, loss = predict_tags(model, features, [3, 20], 2)
+    columns = stack(features, ("input_ids", "input_mask", "segment_ids", "label_ids"))
+    model.compile("sgd")
+    assert loss == pytest.approx(model.evaluate(columns, verbose=0, return_dict=True)["loss"], rel=1e-5)
+    logits = np.array(model({name: columns[name] for name in ("input_ids", "input_mask")})["logits"])
+    expected = [[logits[i, position].argmax() for position, _ in f.places] for i, f in enumerate(features)]
+    assert [len(found) for found in labels] == [3, 20]
+    assert np.concatenate(labels).tolist() == sum(expected, [])  # words come in the order of the windows
 
 
 def sentence(rng):
