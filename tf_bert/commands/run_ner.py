@@ -83,7 +83,7 @@ def run(flags) -> int:
             labels,
             max_seq_length=flags.max_seq_length,
         )
-        begin = {"init_checkpoint": flags.init_checkpoint, "note": note, "per_piece": ["label_ids"]}
+        begin = {"init_checkpoint": flags.init_checkpoint, "note": note}
         try:
             model = finetuning.finetune(
                 make_model, _columns(features), flags.output_dir, options, strategy=strategy, **begin

@@ -116,7 +116,6 @@ def finetune(
     init_checkpoint: str | os.PathLike | None = None,
     strategy: tf.distribute.Strategy | None = None,
     note: Callable[[], None] | None = None,
-    per_piece: Collection[str] = (),
 ) -> Trainer:
     """Trains a model, or goes on with a run that was stopped; see `tf_bert.training.pretraining.pretrain`.
 
@@ -129,7 +128,6 @@ def finetune(
         strategy: where to train; the default strategy is one device.
         note: writes what belongs beside the checkpoints (`write_companions`); called before the first step, by one
             process, once the weights are loaded.
-        per_piece: see `shuffled_batches`.
 
     Raises:
         ValueError: the checkpoint does not fit, or the run is beyond ``num_train_steps`` already.
@@ -155,6 +153,7 @@ def finetune(
 
         def make_batches(size: int, had: int = state.records) -> tf.data.Dataset:
             order = {"seed": options.seed, "skip": had, "group_by_length": options.group_by_length}
+            per_piece = getattr(model, "sequence_inputs", ())
             return shuffled_batches(columns, size, **order, fixed_length=options.fixed_length, per_piece=per_piece)
 
         state = train(model, make_batches, output_dir, options, state)
