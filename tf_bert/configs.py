@@ -386,6 +386,29 @@ def _sized(model: str, sizes: Mapping[str, tuple[int, int, int]], size: str) -> 
 
 
 @dataclasses.dataclass(frozen=True)
+class ElmoConfig(Config):
+    """Configuration of ELMo (Peters et al. 2018, section 3.4, had 2 layers of 4,096 cells projected to 512).
+
+    Args:
+        vocab_size: number of tokens.
+        hidden_size: width of the token vectors and of each direction of each layer.
+        num_hidden_layers: number of layers.
+        hidden_dropout_prob: dropout of what each layer reads, and of what the scores are made from.
+        initializer_range: standard deviation of the normal that initialises the two tables.
+
+    Example:
+        >>> ElmoConfig(vocab_size=100, hidden_size=32).num_hidden_layers
+        2
+    """
+
+    vocab_size: int
+    hidden_size: int = 512
+    num_hidden_layers: int = 2
+    hidden_dropout_prob: float = 0.1
+    initializer_range: float = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
 class Seq2SeqConfig(TranslationConfig):
     """Configuration of the recurrent encoder-decoder.
 

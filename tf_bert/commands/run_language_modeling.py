@@ -56,6 +56,8 @@ def run(flags) -> int:
         raise UsageError("give --do_train, --do_eval or both: there is nothing else to do")
     if flags.model == "elmo" and flags.mask_documents:
         raise UsageError("--mask_documents is about attention, which an ELMo has none of")
+    if flags.model == "elmo" and flags.init_checkpoint:
+        raise UsageError("--init_checkpoint takes a GPT; an ELMo goes on from its own --output_dir")
 
     load_tensorflow()
     from tf_bert.data.language_modeling_input import find_blocks
@@ -151,9 +153,11 @@ def _export(model, folder: str, blocks) -> str:
     make_folder(folder)
     if hasattr(model, "save_checkpoint"):
         return model.save_checkpoint(folder)
-    path = os.path.join(folder, f"{model.name}.keras")
-    model.save(path)
-    return path
+    from tf_bert.checkpoints.gpt import copy_vocabulary
+
+    copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
+    model.save(os.path.join(folder, f"{model.name}.keras"))
+    return folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
