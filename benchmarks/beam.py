@@ -3,9 +3,10 @@
 Both make the same shards of the same text (that of `data_creation.py`), which are compared byte by byte. Figures are
 wall seconds, CPU seconds of parent and workers together, and the memory of the largest process.
 
-Run, with apache-beam installed: python benchmarks/beam.py [speed] [flat] [--work=FOLDER] [--megabytes=50]
+Run, with apache-beam installed:
+    python benchmarks/beam.py [speed] [flat] [--work=FOLDER] [--megabytes=50] [--sizes=10,200]
     speed    time and bytes against the sharded mode
-    flat     10 MB and 200 MB, dupe_factor 1: the memory of the largest worker
+    flat     texts of --sizes, dupe_factor 1: the memory of the largest worker
 """
 
 import argparse
@@ -78,24 +79,28 @@ def speed(work: str, megabytes: float) -> None:
             os.remove(os.path.join(work, name))
 
 
-def flat(work: str, megabytes: float) -> None:
+def flat(work: str, sizes: str) -> None:
     text = os.path.join(work, "large.txt")
-    for size in (10, 200):
+    for size in map(float, sizes.split(",")):
         write_prose(text, size)
         flags = ("--num_shards=16", "--dupe_factor=1", "--runner=DirectRunner")
-        print(shown(f"{size} MB", create(text, os.path.join(work, "flat"), *flags)), flush=True)
+        print(shown(f"{size:g} MB", create(text, os.path.join(work, "flat"), *flags)), flush=True)
 
 
 def main() -> None:
-    parts = {"speed": speed, "flat": flat}
+    parts = ("speed", "flat")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=" ".join(parts))
     parser.add_argument("--work", help="folder for text and records; a temporary one by default")
     parser.add_argument("--megabytes", type=float, default=50)
+    parser.add_argument("--sizes", default="10,200")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.work) as work:
         for part in arguments.parts or ["speed"]:
-            parts[part](work, arguments.megabytes)
+            if part == "speed":
+                speed(work, arguments.megabytes)
+            else:
+                flat(work, arguments.sizes)
 
 
 if __name__ == "__main__":

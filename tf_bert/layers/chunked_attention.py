@@ -41,7 +41,9 @@ def chunked_attention(query, key, value, allowed=None, additive=True, dropout=0.
     n_chunks = (length + chunk - 1) // chunk
     numbers = ops.arange(n_chunks)
     real = ops.reshape(ops.arange(n_chunks * chunk) < length, (n_chunks, chunk))  # [J, C]
-    masks = () if allowed is None else (_in_chunks(allowed, n_chunks, chunk),)  # [J, ..., F or 1, C]
+    masks = (
+        () if allowed is None else (_in_chunks(allowed, len(allowed.shape) - 1, n_chunks, chunk),)
+    )  # [J, ..., F or 1, C]
     rate = dropout if seed is not None else 0.0
 
     def scores_of(query, key, real, masks):
@@ -65,7 +67,7 @@ def chunked_attention(query, key, value, allowed=None, additive=True, dropout=0.
 
     @ops.custom_gradient
     def attend(query, key, value):
-        chunks = (_rows(key, n_chunks, chunk), _rows(value, n_chunks, chunk), numbers, real, *masks)
+        chunks = (*(_in_chunks(x, 2, n_chunks, chunk) for x in (key, value)), numbers, real, *masks)
 
         def forward(state, chunk_of):
             greatest, total, context = state  # [B, N, F, 1], [B, N, F, 1], [B, N, F, D]
@@ -108,16 +110,13 @@ def chunked_attention(query, key, value, allowed=None, additive=True, dropout=0.
     return attend(query, key, value)
 
 
-def _in_chunks(x, n_chunks, chunk):
-    """[..., T] -> [J, ..., C], filled up with zeros."""
-    missing = n_chunks * chunk - ops.shape(x)[-1]
-    x = ops.concatenate([x, ops.zeros((*ops.shape(x)[:-1], missing), x.dtype)], axis=-1)
-    return ops.moveaxis(ops.reshape(x, (*ops.shape(x)[:-1], n_chunks, chunk)), -2, 0)
-
-
-def _rows(x, n_chunks, chunk):
-    """[B, N, T, D] -> [J, B, N, C, D], filled up with zeros."""
-    return ops.swapaxes(_in_chunks(ops.swapaxes(x, -1, -2), n_chunks, chunk), -1, -2)
+def _in_chunks(x, axis, n_chunks, chunk):
+    """Cuts an axis of length T: [..., T, ...] -> [J, ..., C, ...], filled up with zeros."""
+    shape = ops.shape(x)
+    missing = n_chunks * chunk - shape[axis]
+    if not isinstance(missing, int) or missing:
+        x = ops.concatenate([x, ops.zeros((*shape[:axis], missing, *shape[axis + 1 :]), x.dtype)], axis=axis)
+    return ops.moveaxis(ops.reshape(x, (*shape[:axis], n_chunks, chunk, *shape[axis + 1 :])), axis, 0)
 
 
 def _joined(x, length):
