@@ -144,6 +144,14 @@ def test_other_formats_and_labels_of_hugging_face(models, call, tmp_path):
     assert "has 3 labels, and 2 are named: x, y" in call(tmp_path / "h", ["ada"], "--labels=x,y", status=1)
 
 
+def test_a_keras_file_brings_its_tokenizer(models, call, tmp_path):
+    model = models["single"]
+    model.attach_preprocessor(models["tokenizer"].vocab_file, do_lower_case=True)
+    model.save(tmp_path / "model.keras")
+    found, expected = (json.loads(call(path, ["Ada is wet"])[0]) for path in (tmp_path / "model.keras", "single"))
+    np.testing.assert_allclose(*(list(each["probabilities"].values()) for each in (found, expected)), atol=1e-6)
+
+
 def test_what_is_refused(models, call, tmp_path):
     assert "line 2: not valid UTF-8 (byte 0xff" in call("single", b"sun\n\xff\n", status=1)
     assert call("single", b"\xef\xbb\xbfsun\r\n") == call("single", b"sun\n")
@@ -151,6 +159,8 @@ def test_what_is_refused(models, call, tmp_path):
     assert "there is no checkpoint" in call("nowhere", ["sun"], status=1)
     assert "the model reads 16 pieces" in call("single", ["sun"], "--max_seq_length=17", status=2)
     assert "notes do_lower_case True: leave the flag out" in call("single", ["a"], "--nodo_lower_case", status=1)
+    changed = call("single", ["a"], "--labels=foul,fair,so so", status=1)
+    assert "trained with kind single and the labels fair, foul, so so; now they are single: foul" in changed
     BertForPreTraining(CONFIG).save_checkpoint(tmp_path / "p", tokenizer=models["tokenizer"])
     assert "is a BertForPreTraining: it was not fine-tuned" in call(tmp_path / "p", ["sun"], status=1)
     note_labels(tmp_path / "p", "single", ["a", "b"])

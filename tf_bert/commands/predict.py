@@ -1,7 +1,9 @@
 """``tf-bert predict``: what a fine-tuned model says about each line of standard input."""
 
 import json
+import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
@@ -138,6 +140,9 @@ def _tokenizer(flags, checkpoint):
     from tf_bert.checkpoints.vocabulary import check_vocabulary_size
     from tf_bert.tokenization.full import FullTokenizer
 
+    inside = getattr(getattr(checkpoint.reader, "model", None), "preprocessor_config", lambda: None)()
+    if checkpoint.vocab_file is None and flags.vocab_file is None and inside is not None:
+        return _tokenizer_inside(inside["config"])
     if flags.vocab_file is None and flags.do_lower_case is None:
         return checkpoint.tokenizer()
     vocab_file = flags.vocab_file or checkpoint.vocab_file
@@ -154,6 +159,18 @@ def _tokenizer(flags, checkpoint):
     rows = checkpoint.config.vocab_size
     check_vocabulary_size(tokenizer.vocab_size, rows, rows, vocab_file)
     return tokenizer
+
+
+def _tokenizer_inside(config: dict):
+    """The tokenizer that a model brings along in its one file."""
+    from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+    from tf_bert.tokenization.full import FullTokenizer
+    from tf_bert.tokenization.vocabulary import save_vocab
+
+    with tempfile.TemporaryDirectory() as folder:
+        vocab_file = os.path.join(folder, "vocab.txt")
+        save_vocab(config["vocabulary"], vocab_file)
+        return FullTokenizer(vocab_file, **TokenizerSettings.from_dict(config).to_dict())
 
 
 def _model(flags, checkpoint, architecture: str, kind: str | None):
@@ -185,8 +202,12 @@ def _labels(flags, checkpoint, model, noted: dict) -> list[str]:
     outputs = getattr(model, "num_labels", None)
     if outputs is None or getattr(model, "kind", None) == "regression":
         return []
+    from tf_bert.data.label_list import check_labels
+
     theirs = checkpoint.config.extra.get("id2label") or {}  # Hugging Face's
     labels = [label.strip() for label in flags.labels.split(",")] if flags.labels else list(noted["labels"])
+    if noted["labels"]:
+        check_labels(noted, noted["kind"], labels)
     labels = labels or [theirs[key] for key in sorted(theirs, key=int)] or [str(number) for number in range(outputs)]
     if len(labels) != outputs:
         raise ValueError(f"{flags.checkpoint} has {outputs} labels, and {len(labels)} are named: {', '.join(labels)}")
