@@ -237,7 +237,7 @@ class TakesTexts:
         for rows, outputs in predict_by_length(self, inputs, batch_size, list(self.text_outputs)):
             for name, value in outputs.items():
                 if name not in results:  # the first batch is that of the longest examples
-                    results[name] = np.full((size, *value.shape[1:]), self.text_outputs[name], value.dtype)
+                    results[name] = np.full((size, *value.shape[1:]), self.text_outputs[name] or 0.0, value.dtype)
                 results[name][rows, : value.shape[1]] = value
         return results
 
