@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_bert import BertConfig, BertForPreTraining
+from tf_bert import BertClassifier, BertConfig, BertForPreTraining
 from tf_bert.backend import uniform
 from tf_bert.layers import attention as attention_module
 from tf_bert.layers.attention import MultiHeadAttention
@@ -206,3 +206,9 @@ def test_recomputed_blocks_draw_the_same_masks(small_chunks):
     _, others, _ = trained("chunked", False, dropout=0.5, recompute=True)
     for one, other in zip(weights, others, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_task_models_take_it_too():
+    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    model = BertClassifier.from_config(BertClassifier(config, attention="chunked").get_config())
+    assert model.bert.encoder[0].attention.implementation == "chunked"

@@ -31,16 +31,19 @@ class BertTask(TakesTexts, Checkpointed, Configured, Trainer):
         add_pooler: whether the encoder has a pooler. Only sequence classification needs one; Google's checkpoints hold
             it in any case, Hugging Face's only where it is used.
         preprocessor: makes inputs of raw strings, see `tf_bert.models.raw_text.TakesTexts`.
+        attention: see `Bert`.
     """
 
     config_class = BertConfig
 
-    def __init__(self, config: BertConfig, add_pooler: bool = True, preprocessor=None, **kwargs):
+    def __init__(
+        self, config: BertConfig, add_pooler: bool = True, preprocessor=None, attention: str = "plain", **kwargs
+    ):
         super().__init__(**kwargs)
         self.config, self.add_pooler = config, add_pooler
         object.__setattr__(self, "_attached", Attached(preprocessor))
         with keras.name_scope(self.name):
-            self.bert = Bert(config, add_pooler=add_pooler, dtype=self.dtype_policy)
+            self.bert = Bert(config, add_pooler=add_pooler, attention=attention, dtype=self.dtype_policy)
 
     def add_head(self, num_labels: int) -> None:
         """Makes a head at the root, where Google's classifiers have it: ``output_weights`` [labels, H], its bias."""
@@ -61,7 +64,7 @@ class BertTask(TakesTexts, Checkpointed, Configured, Trainer):
     def get_config(self):
         """What `from_config` needs."""
         preprocessor = self.preprocessor_config()
-        config = super().get_config() | {"add_pooler": self.add_pooler}
+        config = super().get_config() | {"add_pooler": self.add_pooler, "attention": self.bert.attention}
         return config if preprocessor is None else config | {"preprocessor": preprocessor}
 
 
