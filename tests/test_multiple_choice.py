@@ -66,11 +66,10 @@ def test_three_lines_and_saving(tmp_path):
     expected = model.predict(data, verbose=0)["logits"]
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(again.predict(data, verbose=0)["logits"], expected, atol=1e-6)
-    for format in ("google", "huggingface"):
-        again = BertMultipleChoice.from_checkpoint(model.save_checkpoint(tmp_path / format, format))
-        assert not again.load_report.missing
-        np.testing.assert_allclose(again.predict(data, verbose=0)["logits"], expected, atol=1e-6)
+    np.testing.assert_allclose(again(data)["logits"], expected, atol=1e-6)
+    again = BertMultipleChoice.from_checkpoint(model.save_checkpoint(tmp_path / "h", "huggingface"))
+    assert not again.load_report.missing
+    np.testing.assert_allclose(again(data)["logits"], expected, atol=1e-6)
 
 
 def test_texts_and_lists_of_choices(tmp_path):

@@ -126,6 +126,7 @@ def test_choices(models, call):
     assert "line 1: found 'sun', expected TEXT ||| CHOICE" in call("choice", ["sun"], status=1)
 
 
+@pytest.mark.slow
 def test_other_formats_and_labels_of_hugging_face(models, call, tmp_path):
     model, tokenizer = models["single"], models["tokenizer"]
     expected = list(json.loads(call("single", ["ada is wet"])[0])["probabilities"].values())
