@@ -2,10 +2,14 @@
 
 import importlib.util
 import json
+import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tf_bert.data import builtin_corpus
+from tf_bert.tokenization import BasicTokenizer
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 # What takes minutes is cut short here; `make pretrain` itself is run by .ci/run.
@@ -102,3 +106,49 @@ def test_every_command_is_in_the_readme_or_its_overview():
         if line.startswith(("tf-bert ", "python tools/")):
             name = line.split()[1].removeprefix("tools/").removesuffix(".py")
             assert f"  {name} " in overview(), line
+
+
+@pytest.fixture
+def finetuning_folder(tmp_path):
+    """Where the commands of "Fine-tune, predict, serve" run: the examples, and a tiny model as the published one."""
+    from tf_bert import BertConfig, BertForPreTraining, FullTokenizer
+    from tf_bert.tokenization import save_vocab
+
+    folder = tmp_path
+    examples = Path(__file__).resolve().parent.parent / "examples"
+    (folder / "examples").symlink_to(examples)
+    text = " ".join(path.read_text(encoding="utf-8") for path in sorted((examples / "data").iterdir()))
+    pieces = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *BasicTokenizer().tokenize(text)])
+    save_vocab(list(pieces), folder / "vocab.txt")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    config = BertConfig(len(pieces), **sizes, max_position_embeddings=128, type_vocab_size=2)
+    model = BertForPreTraining(config, name="model")
+    path = folder / "models/uncased_L-2_H-128_A-2"
+    model.save_checkpoint(path, tokenizer=FullTokenizer(folder / "vocab.txt", do_lower_case=True))
+    return folder
+
+
+@pytest.mark.slow
+def test_finetuning_step_by_step(finetuning_folder, monkeypatch, capsys):
+    """Each command as it is printed, but for one epoch, and then the code: it takes what the commands left."""
+    pytest.importorskip("tensorflow_text")
+    monkeypatch.chdir(finetuning_folder)
+    text = section("Fine-tune, predict, serve")
+    for line in filter(None, "".join(blocks(text, "bash")).splitlines()):
+        words = shlex.split(re.sub(r"--num_train_epochs=\d+", "--num_train_epochs=1", line))
+        assert words[0] == "tf-bert"
+        if words[-1].endswith(".onnx") and importlib.util.find_spec("tf2onnx") is None:
+            continue
+        if "<" in words:
+            monkeypatch.setattr("sys.stdin", open(words[-1], encoding="utf-8"))
+            words = words[: words.index("<")]
+        command = importlib.import_module(f"tf_bert.commands.{words[1]}")
+        assert command.main(words[2:]) == 0, (line, capsys.readouterr().err)
+    capsys.readouterr()
+    serving, tasks = blocks(text, "python")
+    exec(serving, {})
+    said = capsys.readouterr().out
+    assert "good" in said or "bad" in said
+    names = {}
+    exec(tasks.replace("epochs=20", "epochs=1, verbose=0").replace("fit(texts)", "fit(texts, verbose=0)"), names)
+    assert names["model"].predict(["A film."])["logits"].shape == (1, 2)
