@@ -152,3 +152,30 @@ def test_finetuning_step_by_step(finetuning_folder, monkeypatch, capsys):
     names = {}
     exec(tasks.replace("epochs=20", "epochs=1, verbose=0").replace("fit(texts)", "fit(texts, verbose=0)"), names)
     assert names["model"].predict(["A film."])["logits"].shape == (1, 2)
+
+
+def test_from_seq2seq_to_the_transformer(tmp_path, monkeypatch, capsys):
+    """Each command as it is printed, on few pairs, with small models and one step, and without compiling."""
+    import tensorflow as tf
+
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    tf.config.run_functions_eagerly(True)
+    try:
+        for line in "".join(blocks(section("From Seq2Seq to the Transformer"), "bash")).strip().splitlines():
+            line = re.sub(r"(size=)\d+", r"\g<1>8", line)
+            line = re.sub(r"(num_pairs|fraction|layers|batch_tokens)=[\d.]+", _small, line)
+            line = re.sub(r"(steps=)\d+", r"\g<1>1", line)
+            words = shlex.split(line)
+            if words[1] == "translate":
+                words.append("--max_length=2")
+            command = importlib.import_module(f"tf_bert.commands.{words[1]}")
+            assert command.main(words[2:]) == 0, line + capsys.readouterr().err
+    finally:
+        tf.config.run_functions_eagerly(False)
+    for picture in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", README):
+        assert (Path(__file__).resolve().parent.parent / picture).exists(), picture
+
+
+def _small(match) -> str:
+    return f"{match[1]}={ {'num_pairs': 30, 'fraction': 0.1, 'layers': 1, 'batch_tokens': 500}[match[1]] }"

@@ -62,8 +62,11 @@ def run(flags) -> None:
         )
 
     load_tensorflow()
+    import tensorflow as tf
+
     from tf_bert.files import atomic_writer
 
+    tf.get_logger().setLevel("ERROR")  # it warns of a graph for each length, which is what is wanted
     translators = _load(flags.checkpoint)
     if lines is None:
         for line in sys.stdin:

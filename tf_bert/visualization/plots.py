@@ -102,4 +102,4 @@ def plot_positions(path: str | os.PathLike, table, title: str = "") -> None:
 
 def _shown(words: Sequence[str]) -> list[str]:
     """Words as they are drawn: matplotlib takes ``$`` for mathematics."""
-    return [word.replace("$", r"\$").replace("\u2581", "_") for word in words]
+    return [word.replace("$", r"\$").replace("\u2581", "\u2423") for word in words]
