@@ -1,6 +1,7 @@
 """How GPT learns, and how fast, against the same model in plain PyTorch (nanoGPT's architecture), on this machine.
 
-    python benchmarks/gpt_training.py --peer_python PATH [--steps 200] [--time_steps 6] [--minutes 0] [--xla] [--small]
+    python benchmarks/gpt_training.py --peer_python PATH [--steps 200] [--time_steps 6]
+        [--minutes 0] [--xla] [--small] [--threads N]
 
 PATH is a Python that can ``import torch`` (2.13 was compared). A character model reads a book of ../shared/data (or
 TF_BERT_DATA). Both sides have the same initial weights, batches, Adam and clipping, and GELU in its tanh form.
@@ -192,7 +193,7 @@ class Ours:
 class Twin:
     """The PyTorch model in a process of its own, which waits while ours works."""
 
-    def __init__(self, python, ours, folder):
+    def __init__(self, python, ours, folder, threads):
         paths = {name: os.path.join(folder, f"{name}.npy") for name in ("train", "held_out")}
         for path, text in zip(paths.values(), ours.texts, strict=True):
             np.save(path, text)
@@ -201,7 +202,7 @@ class Twin:
         self.process = subprocess.Popen(
             [python, "-c", PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
-        request = {"config": ours.config, "training": TRAINING, "threads": os.cpu_count(), "weights": weights, **paths}
+        request = {"config": ours.config, "training": TRAINING, "threads": threads, "weights": weights, **paths}
         self._say(request)
         assert self.process.stdout.readline().strip() == "ready"
 
@@ -241,7 +242,11 @@ def main():
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--xla", action="store_true")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
     flags = parser.parse_args()
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(flags.threads)
     with gzip.open(DATA / "corpora" / "austen.txt.gz", "rt", encoding="utf-8") as file:
         text = file.read()
     characters, ids = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True)
@@ -251,7 +256,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if flags.steps:
             ours = Ours(small, texts, flags.xla)
-            twin = Twin(flags.peer_python, ours, folder)
+            twin = Twin(flags.peer_python, ours, folder, flags.threads)
             mine, _ = ours.train(flags.steps)
             other, _ = twin.ask(do="train", steps=flags.steps)
             difference = np.max(np.abs(np.array(mine) / np.array(other) - 1))
@@ -263,7 +268,7 @@ def main():
             if flags.small:
                 config = sizes(4, 128, 64, 12, dropout) | {"vocab_size": len(characters)}
             ours = Ours(config, texts, flags.xla)
-            twin = Twin(flags.peer_python, ours, folder)
+            twin = Twin(flags.peer_python, ours, folder, flags.threads)
             ours.train(2), twin.ask(do="train", steps=2)
             times = [(ours.train(1)[1], twin.ask(do="train", steps=1)[1]) for _ in range(flags.time_steps)]
             mine, other = (statistics.median(column) for column in zip(*times, strict=True))
@@ -272,7 +277,7 @@ def main():
             twin.close()
         if flags.minutes:
             ours = Ours(small, texts, flags.xla)
-            twin = Twin(flags.peer_python, ours, folder)
+            twin = Twin(flags.peer_python, ours, folder, flags.threads)
             end = time.monotonic() + 60 * flags.minutes
             while time.monotonic() < end:
                 ours.train(50)

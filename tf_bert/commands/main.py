@@ -28,6 +28,7 @@ COMMANDS = {
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",
     "run_squad": "fine-tunes BERT to answer questions about documents, and answers",
     "score_translation": "BLEU, chrF and exact matches of translations, by length too",
+    "senses": "how alike a word is in two contexts, layer by layer",
     "train_bpe": "builds the byte-pair vocabulary of a GPT from text",
     "train_translation": "trains Seq2Seq or the Transformer on parallel text",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",
