@@ -6,6 +6,7 @@ The names of the original's ``tokenization.py`` are here; ``from tf_bert import 
 from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, printable_text, whitespace_tokenize
 from tf_bert.tokenization.byte_pair import GPT1Tokenizer, GPT2Tokenizer
 from tf_bert.tokenization.full import FullTokenizer
+from tf_bert.tokenization.sentence_piece import SentencePieceTokenizer
 from tf_bert.tokenization.vocabulary import (
     convert_by_vocab,
     convert_ids_to_tokens,
@@ -21,6 +22,7 @@ __all__ = [
     "FullTokenizer",
     "GPT1Tokenizer",
     "GPT2Tokenizer",
+    "SentencePieceTokenizer",
     "WordpieceTokenizer",
     "convert_by_vocab",
     "convert_ids_to_tokens",
