@@ -50,15 +50,15 @@ def run(flags) -> int:
     """Trains, evaluates and tags."""
     if not (flags.do_train or flags.do_eval or flags.do_predict):
         raise UsageError("give --do_train, --do_eval, --do_predict or several: there is nothing else to do")
-    if flags.do_eval:
-        from tf_bert.training.tagging_metrics import need_seqeval
-
-        need_seqeval()
     config, tokenizer = read_config_and_tokenizer(flags)
     train = _read(flags, "train") if flags.do_train else None
     dev = _read(flags, "dev") if flags.do_eval else None
     test = _read(flags, "test") if flags.do_predict else None
     labels = _labels(flags, train)
+    if flags.do_eval:
+        from tf_bert.training.tagging_metrics import need_seqeval_for
+
+        need_seqeval_for(labels)
 
     load_tensorflow()
     from tf_bert.models.bert_tasks import BertTokenClassifier

@@ -2,18 +2,19 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _ENTITY_TAG = re.compile("O$|[BIESLU]-.")
 _OTHER_NAMES = {"L-": "E-", "U-": "S-"}  # last and unit, as some call the end of an entity and one of a single word
 
 
-def need_seqeval() -> None:
-    """Raises ImportError, with what to do, where seqeval is not installed."""
-    try:
-        import seqeval.metrics  # noqa: F401
-    except ImportError:
-        raise ImportError("the F1 of entities needs seqeval: pip install 'tf_bert[metrics]', or seqeval") from None
+def need_seqeval_for(tags: Iterable[str]) -> None:
+    """Raises ImportError, with what to do, where a tag is that of an entity and seqeval is not installed."""
+    if any(tag != "O" and _ENTITY_TAG.match(tag) for tag in tags):
+        try:
+            import seqeval.metrics  # noqa: F401
+        except ImportError:
+            raise ImportError("the F1 of entities needs seqeval: pip install 'tf_bert[metrics]', or seqeval") from None
 
 
 def tagging_figures(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -39,7 +40,7 @@ def tagging_figures(expected: Sequence[Sequence[str]], predicted: Sequence[Seque
     figures = {"accuracy": right / words if words else 0.0}
     if not all(_ENTITY_TAG.match(tag) for tags in (*expected, *predicted) for tag in tags):
         return figures
-    need_seqeval()
+    need_seqeval_for(["B-any"])
     from seqeval.metrics import classification_report
 
     with warnings.catch_warnings():
