@@ -101,8 +101,8 @@ def cosine(a, b) -> float:
 
     Example:
         >>> import numpy as np
-        >>> cosine(np.array([1.0, 0.0]), np.array([1.0, 1.0])) == 0.5**0.5
-        True
+        >>> round(cosine(np.array([1.0, 0.0]), np.array([1.0, 1.0])), 4)
+        0.7071
     """
     import numpy as np
 
