@@ -194,7 +194,7 @@ def test_a_job_that_failed_goes_on(folder, tokenizer, tmp_path, expected, monkey
     needs_beam()
     with monkeypatch.context() as patch:
         patch.setattr(ShardedRun, "make_shard", lambda self, shard: 1 / 0)
-        with pytest.raises(RuntimeError, match="^division by zero$"):
+        with pytest.raises(ChildProcessError, match="^the job failed: ZeroDivisionError: division by zero$"):
             beam_module.make(a_run(folder, tokenizer, tmp_path / "beam"))
         patch.setattr(ShardedRun, "make_block", lambda self, block: 1 / 0)  # they are there
         patch.undo()
@@ -245,6 +245,7 @@ def test_text_that_is_no_good_is_told_of_in_one_line(tokenizer, tmp_path, text, 
     assert "\n" not in str(caught.value) and "while running" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_remote_text_work_folder_and_shards(folder, tokenizer, tmp_path, expected):
     """On TensorFlow's file system in memory, which stands for a bucket; the job runs in this process."""
     needs_beam()

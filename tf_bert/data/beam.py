@@ -11,10 +11,14 @@ Apache Beam is an extra (``pip install tf_bert[beam]``); TensorFlow is only need
 """
 
 import argparse
+import contextlib
 import difflib
+import functools
 import importlib
+import logging
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tf_bert.data.corpus import CorpusCounts
 from tf_bert.data.instances import InstanceCounts
@@ -22,12 +26,11 @@ from tf_bert.data.pieces import cut, write_index, write_piece
 from tf_bert.data.pretraining import check_documents
 from tf_bert.data.report import warn_about_corpus
 from tf_bert.data.sharded import ShardedRun
-from tf_bert.files import exists, remove_folder
+from tf_bert.files import atomic_writer, exists, open_binary, remove_file, remove_folder
 from tf_bert.progress import say
 
 RUNNERS = ("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner")
-# Beam's own DirectRunner first looks for another program on the network, and then takes this one.
-_LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+FAULT = "fault.txt"  # in the work folder
 _NEEDS = {
     "DataflowRunner": ("google.cloud.dataflow", "google.cloud.storage", "apitools"),
 }
@@ -53,7 +56,7 @@ def make(
     Raises:
         ImportError: Beam, or what the runner needs, is not installed; says what to install.
         ValueError: a flag that Beam does not know; text that is too little; see `ShardedRun.make`.
-        RuntimeError: the job failed for another reason.
+        ChildProcessError: the job failed for another reason.
     """
     beam = import_beam(runner)
     options = pipeline_options(runner, runner_flags, num_workers)
@@ -61,33 +64,34 @@ def make(
     if not missing:
         return None
     run.take_work_folder()
+    with contextlib.suppress(FileNotFoundError):
+        remove_file(os.path.join(run.work_folder, FAULT))  # of a job whose end nobody saw
     steps = Steps(run, missing, len(cut(run.files)))
     say(f"{runner}: {steps.n_pieces} pieces of text, {len(missing)} of {len(run.outputs)} shards to make")
     try:
-        pipeline = beam.Pipeline(_LOCAL_RUNNER if runner == "DirectRunner" else runner, options)
+        pipeline = beam.Pipeline(_local_runner(options) if runner == "DirectRunner" else runner, options)
         done = pipeline | beam.Create(range(steps.n_pieces))
-        for name, work, then in (
-            ("tokenize", steps.tokenize, steps.blocks),
-            ("make instances", steps.make_block, steps.shards),
-            ("write", steps.make_shard, None),
-        ):
-            done |= f"{name}: spread" >> beam.Reshuffle()
-            done |= name >> beam.Map(work)
+        for work, then in (("tokenize", "blocks"), ("make_block", "shards"), ("make_shard", None)):
+            done |= f"{work}: spread" >> beam.Reshuffle()
+            done |= work >> beam.FlatMap(functools.partial(steps.attempt, work))
             if then:  # begins when all of it is done
-                done |= f"{name}: all" >> beam.combiners.Count.Globally()
-                done |= f"{name}: next" >> beam.FlatMap(then)
+                done |= f"{work}: all" >> beam.combiners.Count.Globally()
+                done |= then >> beam.FlatMap(functools.partial(steps.attempt, then))
         pipeline.run().wait_until_finish()
     except Exception as error:
         raise _own_error(error) from error
+    if fault := steps.fault():  # about the text: there is nothing to go on with
+        remove_folder(run.work_folder)
+        raise ValueError(fault)
     if left := run.missing_shards():
-        raise RuntimeError(f"{runner} ended without an error, but {run.outputs[left[0]]} is not there")
+        raise ChildProcessError(f"{runner} ended without an error, but {run.outputs[left[0]]} is not there")
     counts = steps.counts()
     remove_folder(run.work_folder)
     return counts
 
 
 class Steps:
-    """What the workers do. An instance is sent to each; methods return what comes next.
+    """What the workers do. An instance is sent to each; methods return their own argument, or what comes next.
 
     Args:
         run: what is made.
@@ -99,17 +103,38 @@ class Steps:
         self.run, self.missing, self.n_pieces = run, list(missing), n_pieces
         _ = run.run_id  # computed here once and for all: a worker may see other times of the input files
 
+    def attempt(self, work: str, item: int) -> list[int]:
+        """Calls a method. What is wrong with the text is noted: it would be as wrong if it were tried again."""
+        path = os.path.join(self.run.work_folder, FAULT)
+        if exists(path):
+            return []
+        try:
+            results = getattr(self, work)(item)
+        except ValueError as error:
+            with atomic_writer(path, "w") as file:
+                file.write(str(error))
+            return []
+        return [results] if isinstance(results, int) else list(results)
+
+    def fault(self) -> str | None:
+        """What was noted of the text."""
+        try:
+            with open_binary(os.path.join(self.run.work_folder, FAULT)) as file:
+                return file.read().decode()
+        except FileNotFoundError:
+            return None
+
     def tokenize(self, piece: int) -> int:
         """Makes one piece of the corpus."""
         run = self.run
         write_piece(run.work_folder, piece, run.files, run.encoder, run.documents_end_with_files)
         return piece
 
-    def blocks(self, _: int) -> Iterator[int]:
-        """Numbers the documents, once all pieces are there; yields the numbers of the blocks."""
+    def blocks(self, _: int) -> range:
+        """Numbers the documents, once all pieces are there; the numbers of the blocks."""
         counts = write_index(self.run.work_folder, self.n_pieces)
         check_documents(counts.documents, self.run.options.next_sentence)
-        yield from range(self.run.corpus.n_blocks)
+        return range(self.run.corpus.n_blocks)
 
     def make_block(self, block: int) -> int:
         """Makes the instances of one block."""
@@ -124,7 +149,7 @@ class Steps:
 
     def make_shard(self, shard: int) -> int:
         """Writes one shard."""
-        if shard in self.run.missing_shards():
+        if not self.run.is_done(shard):
             self.run.make_shard(shard)
         return shard
 
@@ -144,6 +169,7 @@ def import_beam(runner: str = "DirectRunner"):
     """
     if runner not in RUNNERS:
         raise ValueError(f"runner is {runner!r}; known are {', '.join(RUNNERS)}")
+    logging.disable(logging.WARNING)  # Beam warns of what it does without while it is imported
     try:
         beam = importlib.import_module("apache_beam")
     except ImportError as error:
@@ -151,6 +177,8 @@ def import_beam(runner: str = "DirectRunner"):
             f"--runner={runner} needs Apache Beam ({error}): pip install 'tf_bert[beam]', or in a clone "
             "pip install -e '.[beam]'"
         ) from None
+    finally:
+        logging.disable(logging.NOTSET)
     for module in _NEEDS.get(runner, ()):
         try:
             importlib.import_module(module)
@@ -182,8 +210,8 @@ def pipeline_options(runner: str, flags: Sequence[str], num_workers: int = 1):
     given = {flag.split("=")[0] for flag in flags}
     if runner == "DataflowRunner" and num_workers > 1:  # a flag of that name is Dataflow's too
         flags = [*flags, f"--num_workers={num_workers}"]
-    if not {"--default_sdk_harness_log_level", "--sdk_harness_log_level_overrides"} & given:
-        flags = [*flags, "--default_sdk_harness_log_level=WARNING"]  # workers of the DirectRunner print to the terminal
+    if runner == "DirectRunner" and "--default_sdk_harness_log_level" not in given:
+        flags = [*flags, "--default_sdk_harness_log_level=CRITICAL"]  # its workers print to this terminal
     options = PipelineOptions(list(flags))
     if runner == "DirectRunner" and num_workers > 1 and "--direct_num_workers" not in given:
         direct = options.view_as(DirectOptions)
@@ -191,9 +219,22 @@ def pipeline_options(runner: str, flags: Sequence[str], num_workers: int = 1):
     return options
 
 
+def _local_runner(options):
+    """What Beam's DirectRunner comes to after it has looked for another program on the network."""
+    from apache_beam.portability.api import beam_provision_api_pb2
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo, FnApiRunner
+    from apache_beam.runners.portability.portable_runner import JobServiceHandle
+
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the error itself is shown, in one line
+    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    info = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
+    return FnApiRunner(provision_info=ExtendedProvisionInfo(info))
+
+
 def _own_error(error: Exception) -> Exception:
     """What a worker raised, in one line, from what Beam made of it: the last error in its report."""
     found = _SHOWN_BY_BEAM.findall(str(error)) or [(type(error).__name__, str(error))]
     name, message = found[-1]
     known = {kind.__name__: kind for kind in (ValueError, FileNotFoundError, PermissionError, OSError, KeyError)}
-    return known.get(name, RuntimeError)(f"{message.split(' [while running')[0]}")
+    message = message.split(" [while running")[0]
+    return known[name](message) if name in known else ChildProcessError(f"the job failed: {name}: {message}")

@@ -130,7 +130,7 @@ class ShardedRun:
 
     def missing_shards(self) -> list[int]:
         """The shards that are not there yet, made by an equal run."""
-        return [shard for shard, path in enumerate(self.outputs) if not self._is_done(path)]
+        return [shard for shard in range(len(self.outputs)) if not self.is_done(shard)]
 
     def __call__(self, task: tuple[Callable, Any]) -> Any:
         """Does what a worker is told to: a method of this class and its argument."""
@@ -194,7 +194,9 @@ class ShardedRun:
             "vocabulary": hashlib.sha256(json.dumps([self.vocab, self.vocab_words]).encode()).hexdigest(),
         }
 
-    def _is_done(self, output: str) -> bool:
+    def is_done(self, shard: int) -> bool:
+        """Whether a shard is there, made by an equal run."""
+        output = self.outputs[shard]
         return read_sidecar(output).get("run") == self.run_id and (is_remote(output) or os.path.isfile(output))
 
     def take_work_folder(self) -> None:
