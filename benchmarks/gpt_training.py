@@ -247,6 +247,7 @@ def main():
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(flags.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(flags.threads)
     with gzip.open(DATA / "corpora" / "austen.txt.gz", "rt", encoding="utf-8") as file:
         text = file.read()
     characters, ids = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True)
