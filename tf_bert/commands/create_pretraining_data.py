@@ -130,6 +130,7 @@ def run(flags) -> None:
     from tf_bert.data.corpus import LineEncoder
     from tf_bert.data.pairing import InstanceOptions
     from tf_bert.data.report import check_vocabulary, summary, warn_about_options
+    from tf_bert.data.sidecar import read_sidecar
     from tf_bert.data.text import expand_input_files
     from tf_bert.tokenization import FullTokenizer
 
@@ -151,7 +152,8 @@ def run(flags) -> None:
     if counts is None:
         print(f"nothing to do: {shown} are complete, made from the same text with the same flags")
         return
-    print(summary(*counts, options), end="")
+    n_rows = sum(read_sidecar(path).get("records", 0) for path in outputs) if options.packed_length else 0
+    print(summary(*counts, options, n_rows), end="")
     print(f"written to {shown} in {time.monotonic() - start:.0f} s")
 
 

@@ -74,25 +74,29 @@ def warn_about_corpus(counts: CorpusCounts, options: InstanceOptions) -> None:
         )
 
 
-def summary(corpus: CorpusCounts, instances: InstanceCounts, options: InstanceOptions) -> str:
-    """The summary that the command prints, a line for each fact."""
+def summary(corpus: CorpusCounts, instances: InstanceCounts, options: InstanceOptions, n_rows: int = 0) -> str:
+    """The summary that the command prints, a line for each fact; ``n_rows`` is the number of packed records."""
     n, length = instances.instances, options.max_seq_length
+    packed = options.packed_length is not None
+    n_places = n_rows * options.packed_length if packed else n * length
+    record = "example" if packed else "record"
     rows = [
         ("documents", f"{corpus.documents:,}", ""),
         ("sentences", f"{corpus.sentences:,}", f"{corpus.sentences / corpus.documents:.1f} a document"),
         ("tokens", f"{corpus.tokens:,}", f"{corpus.tokens / corpus.sentences:.1f} a sentence"),
         ("[UNK]", f"{corpus.unknown / corpus.tokens:.2%}", "of the tokens"),
-        ("records", f"{n:,}", f"of length {length}"),
-        ("padding", f"{1 - instances.tokens / (n * length):.1%}", "of their positions"),
+        (f"{record}s", f"{n:,}", f"of up to {length} tokens" if packed else f"of length {length}"),
+        *([("records", f"{n_rows:,}", f"of length {options.packed_length}")] if packed else []),
+        ("padding", f"{1 - instances.tokens / n_places:.1%}", "of their positions"),
     ]
     if options.next_sentence:
-        rows.append(("random next", f"{instances.random_next / n:.1%}", "of the records (next_sentence_labels 1)"))
+        rows.append(("random next", f"{instances.random_next / n:.1%}", f"of the {record}s (next_sentence_labels 1)"))
     if options.masking == "static":
         rows.append(
             (
                 "masked",
                 f"{instances.predictions / instances.tokens:.1%}",
-                f"of their tokens, {instances.predictions / n:.1f} a record",
+                f"of their tokens, {instances.predictions / n:.1f} a{'n' * packed} {record}",
             )
         )
     return "".join(f"{name:<12} {value:>14}  {note}".rstrip() + "\n" for name, value, note in rows)
