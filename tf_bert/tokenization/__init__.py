@@ -3,6 +3,8 @@
 The names of the original's ``tokenization.py`` are here; ``from tf_bert import tokenization`` stands in for it.
 """
 
+import importlib
+
 from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, printable_text, whitespace_tokenize
 from tf_bert.tokenization.byte_pair import GPT1Tokenizer, GPT2Tokenizer
 from tf_bert.tokenization.full import FullTokenizer
@@ -36,10 +38,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
-    """Imports the tokenizer in the graph, and TensorFlow with it, when it is first asked for (PEP 562)."""
-    if name != "InGraphTokenizer":
-        raise AttributeError(f"module 'tf_bert.tokenization' has no attribute {name!r}")
-    from tf_bert.tokenization.in_graph import InGraphTokenizer
+# Imported, and TensorFlow with them, when they are first asked for (PEP 562).
+_IN_GRAPH = {"InGraphTokenizer": "in_graph", "InGraphBytePairTokenizer": "in_graph_bpe"}
 
-    return InGraphTokenizer
+
+def __getattr__(name: str):
+    if name not in _IN_GRAPH:
+        raise AttributeError(f"module 'tf_bert.tokenization' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tf_bert.tokenization.{_IN_GRAPH[name]}"), name)
