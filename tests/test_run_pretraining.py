@@ -148,6 +148,7 @@ def train_flags(corpus, output_dir, *more) -> list[str]:
 def trained(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     flags = train_flags(corpus, folder, "--do_eval", "--log_steps=3", "--eval_every_steps=6", "--max_eval_steps=0")
+    flags.append("--profile=2")
     assert run_pretraining.main(flags) == 0
     return folder
 
@@ -179,6 +180,10 @@ def test_tensorboard(trained):
     assert set(found) == KEYS | {"learning_rate", "gradient_norm", "steps_per_second", "tokens_per_second"}
     assert all(steps == [3, 6, 9, 12] for steps in found.values())
     assert scalars(trained / "eval") == dict.fromkeys(KEYS, [6, 12])
+
+
+def test_the_profile(trained):
+    assert len(list(trained.glob("plugins/profile/*/*.xplane.pb"))) == 1
 
 
 def test_the_end_is_a_directory_as_googles(trained, corpus):

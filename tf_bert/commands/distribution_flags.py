@@ -34,6 +34,12 @@ def add_distribution_flags(flags: Flags) -> None:
         "more work for a fraction of the memory.",
     )
     flags.integer(
+        "profile",
+        0,
+        "How many steps to trace with TensorFlow's profiler, for TensorBoard, from the sixth on; 0 for none.",
+        minimum=0,
+    )
+    flags.integer(
         "iterations_per_loop",
         1000,
         "Steps per execution: updates in one call of the compiled function. Where it is not given it is 1 outside "

@@ -150,6 +150,7 @@ def training_options(flags, examples: int):
         gradient_accumulation_steps=flags.gradient_accumulation_steps,
         jit_compile=flags.xla,
         recompute=flags.recompute,
+        profile_steps=flags.profile,
         seed=flags.seed,
         group_by_length=flags.group_by_length,
         clip_unmerged_slices=flags.clip_unmerged_slices,

@@ -86,6 +86,7 @@ def run(flags) -> int:
         gradient_accumulation_steps=flags.gradient_accumulation_steps,
         jit_compile=flags.xla,
         recompute=flags.recompute,
+        profile_steps=flags.profile,
         seed=flags.seed,
         shuffle_buffer=flags.shuffle_buffer,
         evaluate_every=flags.eval_every_steps,

@@ -13,6 +13,7 @@ from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
 from tf_bert.training.distribution import distribute
 from tf_bert.training.optimization import create_optimizer
+from tf_bert.training.profiling import ProfileSteps
 from tf_bert.training.resume import RunState, find_checkpoints, restore_run
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
 
@@ -37,6 +38,7 @@ class RunOptions:
         jit_compile: compile the step with XLA.
         recompute: compute activations again in the backward pass instead of keeping them.
         evaluate_every: updates between two evaluations while training; 0 for none.
+        profile_steps: how many executions to trace; 0 for none.
     """
 
     num_train_steps: int = 1
@@ -52,6 +54,7 @@ class RunOptions:
     jit_compile: bool = False
     recompute: bool = False
     evaluate_every: int = 0
+    profile_steps: int = 0
 
 
 class Stopped(Exception):
@@ -201,12 +204,13 @@ def train(
     report = ReportTraining(
         output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes
     )
+    profile = [ProfileSteps(output_dir, options.profile_steps, writes=writes)] if options.profile_steps else []
     try:
         with StopOnSignal() as stop:
             model.fit(
                 distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
                 steps_per_epoch=total - state.step,
-                callbacks=[report, save, stop],
+                callbacks=[report, save, stop, *profile],
                 shuffle=False,
                 verbose=0,
             )
