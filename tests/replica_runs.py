@@ -16,10 +16,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.configs import BertConfig, TransformerConfig
+from tf_bert.configs import BertConfig, ElmoConfig, GPTConfig, TransformerConfig
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.models.bert_encoder import BertEncoder
 from tf_bert.models.bert_tasks import IGNORED_LABEL, BertClassifier, BertQuestionAnswering, BertTokenClassifier
+from tf_bert.models.elmo import Elmo
+from tf_bert.models.gpt import GPT
 from tf_bert.models.transformer import Transformer
 from tf_bert.training.distribution import distribute, get_strategy, set_logical_cpus, set_precision
 from tf_bert.training.optimization import AdamWeightDecay, Lamb
@@ -44,6 +46,8 @@ CASES = {
     "questions": {"task": "questions", "optimizer": "by slices", "gradient_accumulation_steps": 2},
     "vectors": {"task": "vectors"},
     "translation": {"task": "translation", "gradient_accumulation_steps": 2},
+    "language modeling": {"task": "language modeling", "gradient_accumulation_steps": 2},
+    "elmo": {"task": "elmo"},
 }
 
 
@@ -69,6 +73,13 @@ def small_transformer() -> TransformerConfig:
     return TransformerConfig(vocab_size=VOCABULARY, hidden_dropout_prob=0.0, **sizes)
 
 
+def small_gpt() -> GPTConfig:
+    """A small GPT without dropout."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dropout_prob"), 0.0)
+    return GPTConfig(VOCABULARY, pre_norm=True, **sizes, **rates)
+
+
 MODELS = {
     "pretraining": lambda: BertForPreTraining(small_bert(), name="model"),
     "classification": lambda: BertClassifier(small_bert(), num_labels=3, dropout=0.0, name="model"),
@@ -76,6 +87,8 @@ MODELS = {
     "questions": lambda: BertQuestionAnswering(small_bert(), name="model"),
     "vectors": lambda: BertEncoder(small_bert(), layers=(0,), name="model"),
     "translation": lambda: Transformer(small_transformer(), name="model"),
+    "language modeling": lambda: GPT(small_gpt(), name="model"),
+    "elmo": lambda: Elmo(ElmoConfig(VOCABULARY, hidden_size=8, hidden_dropout_prob=0.0), name="model"),
 }
 
 
@@ -110,6 +123,9 @@ def task_data(task: str, examples: int) -> dict:
     if task == "vectors":
         pair = {f"pair_{name}": value[:, ::-1] for name, value in text.items()}
         return text | pair | {"sample_weight": sample_weight}
+    if task in ("language modeling", "elmo"):
+        label_weights = np.repeat(weights, 4, axis=1) * text["input_mask"]
+        return text | {"label_ids": words[:, ::-1], "label_weights": label_weights.astype("float32")}
     targets = np.where(np.arange(16) < lengths, words[:, ::-1], 0).astype("int32")
     return {"source_ids": words, "target_ids": targets, "sample_weight": sample_weight}
 

@@ -13,7 +13,7 @@ import pytest
 RUNS = Path(__file__).with_name("replica_runs.py")
 FAST = ["plain", "all at once"]
 SLOW = ["float32", "accumulated", "accumulated unevenly", "several steps", "compiled", "lamb", "keras adam"]
-TASKS = ["classification", "tagging", "questions", "vectors", "translation"]
+TASKS = ["classification", "tagging", "questions", "vectors", "translation", "language modeling", "elmo"]
 
 
 def start(replicas, cases, **environment):
