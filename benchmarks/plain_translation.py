@@ -187,7 +187,7 @@ def train_steps(model, batches, job, rate):
     )
     model.train()
     for step, (source, target) in enumerate(batches):
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.process_time()
         for group in optimizer.param_groups:
             group["lr"] = rate(step)
         loss = loss_of(model, torch.tensor(source).long(), torch.tensor(target).long(), job["label_smoothing"])
@@ -195,7 +195,7 @@ def train_steps(model, batches, job, rate):
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        yield float(loss.detach()), time.perf_counter() - began
+        yield float(loss.detach()), time.perf_counter() - began, time.process_time() - began_cpu
 
 
 @torch.no_grad()
@@ -229,13 +229,14 @@ def main():
         warmup = job["warmup"]
         return job["rate"] * min((step + 1) / warmup, ((step + 1) / warmup) ** -0.5)
 
-    losses, times, start = [], [], time.monotonic()
-    for loss, seconds in train_steps(model, endless(), job, rate):
+    losses, times, cpu, start = [], [], [], time.monotonic()
+    for loss, seconds, cpu_seconds in train_steps(model, endless(), job, rate):
         losses.append(loss)
         times.append(seconds)
+        cpu.append(cpu_seconds)
         if len(losses) == job["steps"] or job["minutes"] and time.monotonic() - start > 60 * job["minutes"]:
             break
-    result = {"losses": losses, "times": times}
+    result = {"losses": losses, "times": times, "cpu": cpu}
     if job["translate"]:
         held = np.load(f"{folder}/heldout.npz")
         result["written"] = [

@@ -43,17 +43,19 @@ class Losses(keras.callbacks.Callback):
 
     def __init__(self, minutes: float):
         super().__init__()
-        self.minutes, self.losses, self.times = minutes, [], []
+        self.minutes, self.losses, self.times, self.cpu = minutes, [], [], []
 
     def on_train_begin(self, logs=None):
         self.start = self.last = time.perf_counter()
+        self.last_cpu = time.process_time()
 
     def on_train_batch_end(self, batch, logs=None):
-        now = time.perf_counter()
+        now, now_cpu = time.perf_counter(), time.process_time()
         self.losses.append(float(logs["loss"]))
         self.times.append(now - self.last)
+        self.cpu.append(now_cpu - self.last_cpu)
         self.model.reset_metrics()
-        self.last = time.perf_counter()
+        self.last, self.last_cpu = time.perf_counter(), time.process_time()
         if self.minutes and self.last - self.start > 60 * self.minutes:
             self.model.stop_training = True
 
@@ -77,7 +79,7 @@ def ours(model, batches, arguments, steps):
     dataset = tf.data.Dataset.from_generator(endless, output_signature={"source_ids": spec, "target_ids": spec})
     losses = Losses(arguments.minutes)
     model.fit(dataset.prefetch(4), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[losses])
-    return {"losses": losses.losses, "times": losses.times}
+    return {"losses": losses.losses, "times": losses.times, "cpu": losses.cpu}
 
 
 def twin(folder, arguments):
@@ -176,15 +178,19 @@ def main():
     print(f"{arguments.model}, {model.count_params():,} parameters, dropout {arguments.dropout}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         write_job(folder, model, arguments, options, batches, steps, held_out)
-        times = {"ours": [], "PyTorch": []}
+        sides = {"ours": [], "PyTorch": []}
         for _ in range(arguments.rounds if arguments.speed else 1):
             mine, theirs = ours(model, batches, arguments, steps), twin(folder, arguments)
-            times["ours"] += mine["times"][2:]
-            times["PyTorch"] += theirs["times"][2:]
-    for name, seconds in times.items():
-        print(f"{name:8} step: median {statistics.median(seconds):.3f} s, fastest {min(seconds):.3f} s")
-    ratio = statistics.median(times["ours"]) / statistics.median(times["PyTorch"])
-    print(f"ratio {ratio:.2f} (of the fastest {min(times['ours']) / min(times['PyTorch']):.2f})")
+            sides["ours"].append(mine)
+            sides["PyTorch"].append(theirs)
+    medians = {}
+    for name, results in sides.items():
+        wall, cpu = ([t for result in results for t in result[key][2:]] for key in ("times", "cpu"))
+        medians[name] = statistics.median(wall), statistics.median(cpu)
+        shown = f"{medians[name][0]:.3f} s, CPU {medians[name][1]:.3f} s (medians)"
+        print(f"{name:8} step: {shown}, fastest {min(wall):.3f} s")
+    ratios = [first / second for first, second in zip(medians["ours"], medians["PyTorch"], strict=True)]
+    print(f"ratio {ratios[0]:.2f}, of CPU time {ratios[1]:.2f}")
     if arguments.minutes:
         print(f"steps: ours {len(mine['losses'])}, PyTorch {len(theirs['losses'])}")
         compare_translations(model, theirs, held_out, *tokenizers)
