@@ -38,7 +38,7 @@ def make_records(folder: str) -> dict[str, str]:
     sentences = [sentence for document in read_documents()[:120] for sentence in document]
     with open(os.path.join(folder, "text.txt"), "w", encoding="utf-8") as file:
         while sentences:
-            n = rng.randint(3, 13)
+            n = rng.randint(4, 15)
             file.write("\n".join(sentences[:n]) + "\n\n")
             del sentences[:n]
     paths = {}
