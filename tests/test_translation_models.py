@@ -1,5 +1,6 @@
 """Seq2Seq and the Transformer: against numpy in float64, trained, saved, decoded."""
 
+import functools
 import itertools
 import math
 
@@ -64,6 +65,12 @@ MODELS = {
     "context": lambda **kwargs: seq2seq(decoder="context", cell="rnn", **kwargs),
 }
 each_model = pytest.mark.parametrize("name", MODELS)
+
+
+@functools.cache
+def made(name):
+    """A model that no test changes: to make one takes longer than to use it."""
+    return MODELS[name]()
 
 
 # The Transformer, written down once more.
@@ -193,7 +200,7 @@ def test_sinusoidal_positions():
 
 @each_model
 def test_padding_does_not_count(name):
-    model = MODELS[name]()
+    model = made(name)
     logits = np.asarray(model(INPUTS)["logits"])
     assert np.all(np.isfinite(logits))
     wide = {"source_ids": np.pad(SOURCE, ((0, 0), (0, 3))), "target_ids": np.pad(TARGET, ((0, 0), (0, 2)))}
@@ -207,7 +214,7 @@ def test_padding_does_not_count(name):
 
 @each_model
 def test_a_word_does_not_see_itself_or_what_follows(name):
-    model = MODELS[name]()
+    model = made(name)
     changed = TARGET.copy()
     changed[:, 2:] = 10
     before, after = (np.asarray(model(INPUTS | {"target_ids": ids})["logits"]) for ids in (TARGET, changed))
@@ -229,8 +236,8 @@ SEARCHES = [Greedy(), BeamSearch(3, 0.6, 0.2, n_best=2), Sampling(top_k=5, num_s
 @each_model
 def test_what_is_returned_has_the_log_probability_that_teacher_forcing_gives(name, eagerly):
     """Also: the cache gives what the whole prefix gives, and a batch what each source gives alone."""
-    model = MODELS[name]()
-    options = {"max_length": 5, "constraints": Constraints(min_length=3)}
+    model = made(name)
+    options = {"max_length": 4, "constraints": Constraints(min_length=3)}
     for search in SEARCHES if name in ("transformer", "luong") else SEARCHES[1:2]:
         result = model.generate(SOURCE, search=search, seeds=[1, 2, 3, 4], **options)
         best = result["tokens"].shape[1]
@@ -239,7 +246,7 @@ def test_what_is_returned_has_the_log_probability_that_teacher_forcing_gives(nam
             inputs = {"source_ids": SOURCE, "target_ids": tokens}
             inputs["target_mask"] = np.arange(tokens.shape[1]) < lengths[:, None]
             np.testing.assert_allclose(result["log_probs"][:, rank], model.log_probs(inputs), atol=1e-10)
-        for i in (0, 2):
+        for i in (2,):  # the shorter one, without its padding
             alone = model.generate(SOURCE[i : i + 1, : 5 - i], search=search, seeds=[1 + i], **options)
             length = alone["tokens"].shape[2]
             np.testing.assert_array_equal(result["tokens"][i, :, :length], alone["tokens"][0])
@@ -251,7 +258,7 @@ def test_what_is_returned_has_the_log_probability_that_teacher_forcing_gives(nam
 
 @pytest.mark.parametrize("name", ["transformer", "luong"])
 def test_full_beam_finds_the_best_of_all_targets(name):
-    model = MODELS[name](vocab_size=6)
+    model = MODELS[name](vocab_size=6, num_hidden_layers=1)  # two layers: step by step, above
     source = np.array([[4, 5, 3], [5, 3, 0]], "int32")
     result = model.generate(
         source, search=BeamSearch(27, n_best=3), max_length=3, constraints=Constraints(banned_ids=(1,))
@@ -269,25 +276,26 @@ def test_full_beam_finds_the_best_of_all_targets(name):
 
 @pytest.mark.parametrize("name", ["transformer_pre_norm", "bahdanau", "local"])
 def test_float32_and_half_precision(name, eagerly):
-    exact, single = MODELS[name](), MODELS[name](dtype="float32")
+    exact, single = made(name), MODELS[name](dtype="float32")
     np.testing.assert_allclose(exact(INPUTS)["logits"], single(INPUTS)["logits"], rtol=1e-4, atol=1e-4)
     half = MODELS[name](dtype="mixed_float16", spread=1.0)
     outputs = half(INPUTS, training=True)
     assert keras.backend.standardize_dtype(outputs["logits"].dtype) == "float32"
     assert np.all(np.isfinite(outputs["logits"]))
-    result = half.generate(SOURCE, search=BeamSearch(2), max_length=5)
+    result = half.generate(SOURCE, search=BeamSearch(2), max_length=3)
     assert np.all(np.isfinite(result["log_probs"]))
 
 
 @pytest.mark.parametrize("name", ["transformer", "transformer_pre_norm", "bahdanau", "local"])
 def test_save_and_load(name, tmp_path):
-    model = MODELS[name](dtype="float32")
+    model = MODELS[name](dtype="float32", num_hidden_layers=1)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert again.config == model.config
     np.testing.assert_array_equal(model(INPUTS)["logits"], again(INPUTS)["logits"])
-    model.generate(SOURCE, max_length=3)
-    model.save(tmp_path / "after.keras")  # what was compiled does not get in the way
+    if name == "transformer":
+        model.generate(SOURCE, max_length=3)
+        model.save(tmp_path / "after.keras")  # what was compiled does not get in the way
 
 
 @pytest.mark.parametrize("name", ["transformer", pytest.param("luong", marks=pytest.mark.slow)])
@@ -311,7 +319,11 @@ def test_training_learns_to_reverse(name):
     model.compile(optimizer=keras.optimizers.Adam(0.01))
     history = model.fit(inputs, batch_size=64, epochs=60, verbose=0)
     assert history.history["accuracy"][-1] > 0.9
-    result = model.generate(inputs["source_ids"], max_length=6)
+    tf.config.run_functions_eagerly(True)  # compiling takes longer than five steps
+    try:
+        result = model.generate(inputs["source_ids"], max_length=5)
+    finally:
+        tf.config.run_functions_eagerly(False)
     assert np.mean(np.all(result["tokens"][:, 0, :4] == inputs["target_ids"], axis=1)) > 0.9
 
 
@@ -388,7 +400,11 @@ def test_scheduled_sampling_with_probability_0_is_teacher_forcing_bit_for_bit(na
 @pytest.mark.parametrize("name", ["transformer", "luong"])
 def test_scheduled_sampling_trains_and_follows_the_optimizer(name):
     model = MODELS[name](
-        dtype="float32", scheduled_sampling="linear", scheduled_sampling_k=1.0, scheduled_sampling_slope=0.25
+        dtype="float32",
+        num_hidden_layers=1,
+        scheduled_sampling="linear",
+        scheduled_sampling_k=1.0,
+        scheduled_sampling_slope=0.25,
     )
     assert float(model.right_word_probability()) == 1.0
     model.compile(optimizer=keras.optimizers.SGD(0.001))
@@ -428,7 +444,7 @@ def test_reversed_source(eagerly):
 
 
 def test_attention_probabilities_on_request(eagerly):
-    model = transformer()
+    model = made("transformer")
     outputs = model(INPUTS, return_attention_probs=True)
     assert [x.shape for x in outputs["encoder_attention_probs"]] == [(4, 2, 5, 5)] * 2
     assert [x.shape for x in outputs["decoder_attention_probs"]] == [(4, 2, 4, 4)] * 2
@@ -441,7 +457,7 @@ def test_attention_probabilities_on_request(eagerly):
 
 
 def test_prefix_and_lengths(eagerly):
-    model = transformer()
+    model = made("transformer")
     result = model.generate(SOURCE, prefix_ids=[[8, 9], [], [7], [5, 5, 5]], max_length=[3, 2, 6, 4])
     assert list(result["tokens"][0, 0, :2]) == [8, 9] and result["tokens"][2, 0, 0] == 7
     assert np.all(result["lengths"][:, 0] <= [3, 2, 6, 4])
@@ -452,18 +468,18 @@ def test_prefix_and_lengths(eagerly):
 
 
 def test_several_models_average_their_probabilities(eagerly):
-    one, other = transformer(), transformer(spread=2.0)
-    same = generate([one, one], SOURCE, search=BeamSearch(2), max_length=6)
-    np.testing.assert_array_equal(same["tokens"], one.generate(SOURCE, search=BeamSearch(2), max_length=6)["tokens"])
-    mixed = generate([one, seq2seq(), other], SOURCE[:1], max_length=1)
-    models = [one, seq2seq(), other]
+    one, other = made("transformer"), transformer(spread=2.0, num_hidden_layers=1)
+    same = generate([one, one], SOURCE, search=BeamSearch(2), max_length=3)
+    np.testing.assert_array_equal(same["tokens"], one.generate(SOURCE, search=BeamSearch(2), max_length=3)["tokens"])
+    models = [one, made("bahdanau"), other]
+    mixed = generate(models, SOURCE[:1], max_length=1)
     first = INPUTS | {"source_ids": SOURCE[:1], "target_ids": TARGET[:1, :1]}
     probs = np.mean([softmax(np.asarray(model(first)["logits"])[0, 0]) for model in models], axis=0)
     assert mixed["log_probs"][0, 0] == pytest.approx(np.log(probs[mixed["tokens"][0, 0, 0]]), abs=1e-10)
 
 
 def test_compiled_graphs_are_kept():
-    model = transformer()
+    model = transformer(num_hidden_layers=1)
     for _ in range(2):
         model.generate(SOURCE, max_length=5, search=BeamSearch(2))
         model.generate(SOURCE[:, :3], max_length=6, search=BeamSearch(2), seeds=4)
@@ -479,9 +495,9 @@ def tokenizer(tmp_path):
 
 
 def test_translate_keeps_the_order_of_texts(tokenizer, eagerly):
-    model, texts = transformer(), ["ein zug from mat", "", "zug", "mat mat", "ein", "a train"]
-    options = {"max_length": 6, "constraints": Constraints(min_length=4, banned_ids=(UNKNOWN,))}
-    together = model.translate(texts, tokenizer, batch_size=4, **options)
+    model, texts = made("transformer"), ["ein zug from mat", "", "zug", "mat mat"]
+    options = {"max_length": 4, "constraints": Constraints(min_length=3, banned_ids=(UNKNOWN,))}
+    together = model.translate(texts, tokenizer, batch_size=2, **options)
     assert together == [model.translate([text], tokenizer, **options)[0] for text in texts]
     assert together[1] == "" and len(set(together)) > 2
     ids = model.generate([[5, 3]], search=BeamSearch(4, 0.6), **options)["tokens"][0, 0]
@@ -501,19 +517,23 @@ def test_unknown_words_are_copied_from_where_the_model_looks(tokenizer, eagerly)
     assert plain != copied and copied == [" ".join(words[i] for i in alignments)]
 
 
+def ready():
+    return made("transformer")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: transformer().generate([[5, 11]]), "source_ids holds 11, but there are 11 source words"),
-        (lambda: transformer().generate([[5] * 25]), "a source has 25 words, but max_position_embeddings is 24"),
-        (lambda: transformer().generate([[5]], max_length=25), "max_length is 25, but the model has 24 positions"),
-        (lambda: transformer().generate([[5]], max_length=0), "max_length must be at least 1"),
-        (lambda: transformer().generate([[5]], prefix_ids=[[4, 5, 6]], max_length=2), "prefix 0 has 3 tokens"),
-        (lambda: transformer().generate([[5], [6]], prefix_ids=[[4]]), "1 prefixes for 2 sources"),
-        (lambda: transformer().generate([[5]], prefix_ids=[[99]]), "outside the 11 target words"),
-        (lambda: transformer().generate([[5, 6]], source_mask=[[1]]), r"shape \(1, 1\), source_ids \(1, 2\)"),
-        (lambda: transformer()(INPUTS | {"source_ids": SOURCE + 5}), "target_ids holds 1., but the table has 11 rows"),
-        (lambda: transformer()(INPUTS | {"source_ids": np.full((4, 25), 4)}), "25 positions, max_position_emb"),
+        (lambda: ready().generate([[5, 11]]), "source_ids holds 11, but there are 11 source words"),
+        (lambda: ready().generate([[5] * 25]), "a source has 25 words, but max_position_embeddings is 24"),
+        (lambda: ready().generate([[5]], max_length=25), "max_length is 25, but the model has 24 positions"),
+        (lambda: ready().generate([[5]], max_length=0), "max_length must be at least 1"),
+        (lambda: ready().generate([[5]], prefix_ids=[[4, 5, 6]], max_length=2), "prefix 0 has 3 tokens"),
+        (lambda: ready().generate([[5], [6]], prefix_ids=[[4]]), "1 prefixes for 2 sources"),
+        (lambda: ready().generate([[5]], prefix_ids=[[99]]), "outside the 11 target words"),
+        (lambda: ready().generate([[5, 6]], source_mask=[[1]]), r"shape \(1, 1\), source_ids \(1, 2\)"),
+        (lambda: ready()(INPUTS | {"source_ids": SOURCE + 5}), "target_ids holds 1., but the table has 11 rows"),
+        (lambda: ready()(INPUTS | {"source_ids": np.full((4, 25), 4)}), "25 positions, max_position_emb"),
         (
             lambda: seq2seq(attention={"score": "location", "max_source_length": 8}).generate([[5] * 9]),
             "a source has 9 words, but max_source_length of the attention is 8",
@@ -532,5 +552,5 @@ def test_mistakes_are_named(call, message):
 
 
 def test_no_sources(eagerly):
-    assert transformer().generate(np.zeros((0, 0), "int32"), max_length=3)["tokens"].shape[0] == 0
-    assert ops.shape(transformer().generate([[]], max_length=3)["tokens"])[0] == 1
+    assert ready().generate(np.zeros((0, 0), "int32"), max_length=3)["tokens"].shape[0] == 0
+    assert ops.shape(ready().generate([[]], max_length=3)["tokens"])[0] == 1
