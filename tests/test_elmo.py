@@ -125,6 +125,12 @@ def test_bad_inputs(elmo):
         FeatureTagger(elmo, 2, 3, num_layers=5)
 
 
+def test_a_tagger_from_its_configuration_is_frozen_too():
+    tagger = FeatureTagger(Elmo(ElmoConfig(vocab_size=10, hidden_size=4)), 2, units=3)
+    again = FeatureTagger.from_config(tagger.get_config())
+    assert len(tagger.trainable_variables) == len(again.trainable_variables) == 10  # 2 of the mix, 6 and 2
+
+
 def test_scalar_mix():
     mix = ScalarMix()
     layers = [np.full((2, 3), float(value)) for value in (1, 10, 100)]
@@ -158,6 +164,7 @@ def test_a_tagger_learns_on_frozen_layers(tmp_path, kind):
     tagger.save(tmp_path / "tagger.keras")
     again = keras.saving.load_model(tmp_path / "tagger.keras")
     np.testing.assert_array_equal(again(inputs)["logits"], tagger(inputs)["logits"])
+    assert len(again.optimizer.variables) == len(tagger.optimizer.variables)
 
 
 @pytest.mark.slow

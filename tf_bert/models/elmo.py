@@ -198,7 +198,8 @@ class FeatureTagger(Trainer):
     ):
         super().__init__(name=name, **kwargs)
         self.encoder = encoder
-        self.encoder.trainable = False
+        for layer in encoder._flatten_layers():  # each: one that was made frozen passes no change on to its parts
+            layer.trainable = False
         self.num_labels, self.units, self.num_layers = num_labels, units, num_layers
         self.recurrent_layers = recurrent_layers
         self.mix = ScalarMix(dtype=self.dtype_policy, name="mix")
