@@ -1,5 +1,6 @@
 """The few things that ``keras.ops`` has no word for; the only module below ``data/`` that imports TensorFlow."""
 
+import contextvars
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,30 @@ def at_least_float32(x: Any):
 
 def compiled(function: Callable, jit_compile: bool = False) -> Callable:
     """``function`` of tensors as a graph, traced anew for each combination of shapes."""
-    return tf.function(function, jit_compile=jit_compile, autograph=False)
+
+    def traced(*inputs):
+        before = _in_place.set(not jit_compile)
+        try:
+            return function(*inputs)
+        finally:
+            _in_place.reset(before)
+
+    return tf.function(traced, jit_compile=jit_compile, autograph=False)
+
+
+_in_place = contextvars.ContextVar("in_place", default=False)
+
+
+def write_slice(x: Any, start: tuple, values: Any):
+    """``x`` with ``values`` from ``start`` on; in a graph of `compiled` without a copy of ``x`` where nobody needs it.
+
+    XLA does that by itself with `keras.ops.slice_update`, and has no word for the other.
+    """
+    if not _in_place.get():
+        return keras.ops.slice_update(x, start, values)
+    start = tf.stack(start)
+    ends, ones = start + tf.shape(values), tf.ones_like(start)
+    return tf.raw_ops.TensorStridedSliceUpdate(input=x, begin=start, end=ends, strides=ones, value=values)
 
 
 def uniform(shape: Any, seed: Any):

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_bert.backend import at_least_float32
+from tf_bert.backend import at_least_float32, write_slice
 from tf_bert.layers.chunked_attention import chunked_attention
 from tf_bert.layers.feed_forward import create_initializer
 
@@ -149,7 +149,7 @@ class MultiHeadAttention(keras.layers.Layer):
         What is not yet written lies in the future, so that ``causal`` excludes it.
         """
         start = (0, 0, index, 0)
-        return tuple(ops.slice_update(old, start, new) for old, new in zip(cache, self.keys_and_values(x), strict=True))
+        return tuple(write_slice(old, start, new) for old, new in zip(cache, self.keys_and_values(x), strict=True))
 
     def allowed(self, attention_mask, scores_shape, first_query):
         """Where a query may attend to a key: boolean, broadcast to [B, N, F, T]; None for everywhere."""
