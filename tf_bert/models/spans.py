@@ -41,9 +41,9 @@ def best_spans(start_logits, end_logits, allowed, max_answer_length: int = 30):
         The first and the last piece, int32 [B], and the score [B], far below any real one where nothing is allowed.
 
     Example:
-        >>> start, end = keras.ops.array([[9.0, 3.0, 1.0]]), keras.ops.array([[0.0, 1.0, 2.0]])
-        >>> best_spans(start, end, keras.ops.array([[False, True, True]]))[:2]
-        (<tf.Tensor: ... numpy=array([1], dtype=int32)>, <tf.Tensor: ... numpy=array([2], dtype=int32)>)
+        >>> start, end = ops.array([[9.0, 3.0, 1.0]]), ops.array([[0.0, 1.0, 2.0]])
+        >>> [float(found[0]) for found in best_spans(start, end, ops.array([[False, True, True]]))]
+        [1.0, 2.0, 5.0]
     """
     length = ops.shape(start_logits)[1]
     start_logits, end_logits = (ops.where(allowed, logits, IMPOSSIBLE) for logits in (start_logits, end_logits))
