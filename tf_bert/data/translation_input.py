@@ -103,24 +103,24 @@ class Batching:
     """How pairs become batches.
 
     Args:
-        tokens: padded positions of the longer side in a batch, at most (but one row at least).
-        multiple: the number of rows is a multiple of this, the number of replicas.
+        tokens: padded positions of the longer side in a batch, at most.
+        least: rows of a batch at least, so that each replica gets one. The number of replicas changes nothing else.
         pad_to_bucket: whether batches are as wide as their bucket, so that there are few shapes, as XLA wants; else
             each side is as wide as its longest row.
     """
 
     tokens: int
-    multiple: int = 1
+    least: int = 1
     pad_to_bucket: bool = False
 
     def rows(self, width: int) -> int:
         """The rows of a batch of this width.
 
         Example:
-            >>> Batching(tokens=100, multiple=4).rows(8), Batching(tokens=100).rows(128)
-            (12, 1)
+            >>> Batching(tokens=100).rows(8), Batching(tokens=100, least=2).rows(128)
+            (12, 2)
         """
-        return max(self.tokens // width // self.multiple, 1) * self.multiple
+        return max(self.tokens // width, self.least)
 
     def batches_in_pass(self, records: TranslationRecords) -> int:
         """How many batches a pass over the records makes."""

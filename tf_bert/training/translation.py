@@ -180,9 +180,7 @@ def train_translation(
         # Several workers make smaller batches and take them in turn, so a step is several of them.
         return translation_input.train_dataset(
             records,
-            dataclasses.replace(
-                batching, tokens=tokens, multiple=batching.multiple if tokens == batching.tokens else 1
-            ),
+            dataclasses.replace(batching, tokens=tokens),
             seed=options.seed,
             shuffle_buffer=options.shuffle_buffer,
             skip_batches=state.records // tokens,
