@@ -180,7 +180,7 @@ def compare(step: bool, options) -> None:
             text=True,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
-        for side in SIDES
+        for side in options.sides.split(",")
         if (interpreter := interpreters[side.partition(" ")[0]])
     }
     answers: dict[str, list] = {side: [] for side in servers}
@@ -215,6 +215,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", help="step, forward; both by default")
     parser.add_argument("--torch", help="a Python that has torch and transformers")
     parser.add_argument("--keras_hub", help="a Python that has keras-hub")
+    parser.add_argument("--sides", default=",".join(SIDES), help="which of: %(default)s")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--verbose", action="store_true", help="show what the sides say")
