@@ -4,11 +4,12 @@ Each run is a process of its own; CPU time and peak memory are what the system s
 is the English prose of ``../shared/data/corpora`` (or ``TF_BERT_DATA``), one sentence a line; where more is asked for
 than there is, it comes again with the words of each sentence rotated, so that the lines differ.
 
-Run: python benchmarks/data_creation.py [exact] [dupe] [sharded] [flat] [--work=FOLDER] [--megabytes=11.4]
+Run: python benchmarks/data_creation.py [exact] [dupe] [sharded] [flat] [reading] [--work=FOLDER] [--megabytes=11.4]
     exact    records per CPU second against the plain way (on a tenth of the text), and peak memory
     dupe     peak memory at dupe_factor 1, 10 and 40
     sharded  wall time with one worker and with two; on a busy machine look at the CPU time of parent and workers
     flat     sharded mode on 10 MB and on 200 MB, dupe_factor 2: peak memory (some minutes)
+    reading  records per CPU second of the batches that training gets, with masks in the records and masked afresh
 """
 
 import argparse
@@ -174,8 +175,36 @@ def flat(work: str, megabytes: float) -> None:
         )
 
 
+READING = """
+import sys, time
+from tf_bert.data.pretraining_input import find_records, train_dataset
+batches = iter(train_dataset(find_records(sys.argv[1], 128, 20), 32))
+for _ in range(320):  # fills the buffer
+    next(batches)
+start = time.process_time()
+for _ in range(1500):
+    next(batches)
+print(1500 * 32 / (time.process_time() - start))
+"""
+
+
+def reading(work: str, megabytes: float) -> None:
+    text = os.path.join(work, "tenth.txt")
+    write_prose(text, megabytes / 10)
+    for masking in ("static", "dynamic"):
+        output = os.path.join(work, masking)
+        create_command = os.path.join(ROOT, "tools", "create_pretraining_data.py")
+        flags = (f"--input_file={text}", f"--vocab_file={VOCAB}", f"--output_file={output}", f"--masking={masking}")
+        run(create_command, *flags)
+        program = os.path.join(work, "reading.py")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(f"import sys; sys.path.insert(0, {ROOT!r})\n" + READING)
+        rate = float(run(program, output)["output"].split()[-1])
+        print(f"reading, {masking} masks: {rate:,.0f} records per CPU second", flush=True)
+
+
 def main() -> None:
-    parts = {"exact": exact, "dupe": dupe, "sharded": sharded, "flat": flat}
+    parts = {"exact": exact, "dupe": dupe, "sharded": sharded, "flat": flat, "reading": reading}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=" ".join(parts))
     parser.add_argument("--work", help="folder for text and records; a temporary one by default")

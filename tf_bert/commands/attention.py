@@ -52,7 +52,8 @@ def run(flags) -> None:
         model, tokenizer = _load_bert(flags.checkpoint)
         look = functools.partial(attention.bert_attention, model, tokenizer)
     if flags.positions_file:
-        plot_positions(flags.positions_file, attention.position_table(model), f"positional encodings of {type(model).__name__}")
+        title = f"positional encodings of {type(model).__name__}"
+        plot_positions(flags.positions_file, attention.position_table(model), title)
     if flags.text is not None and wanted != ["positions_file"]:
         maps = look(flags.text, flags.text_pair)
         if flags.output_file:
