@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -17,7 +16,7 @@ from tf_bert.files import atomic_writer, make_folder
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.prediction import SEQUENCES, lengths_of
 from tf_bert.training.resume import clean_up
-from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, train
+from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, set_seed, train
 from tf_bert.training.trainer import Trainer
 
 BATCHES_SORTED_TOGETHER = 50
@@ -162,7 +161,7 @@ def finetune(
 
 def compiled(make_model: Callable[[], Trainer], options: RunOptions, strategy: tf.distribute.Strategy) -> Trainer:
     """A model with its optimizer, its fresh weights drawn by the seed."""
-    keras.utils.set_random_seed(options.seed)
+    set_seed(options.seed)
     with strategy.scope():
         model = make_model()
         compile_for(model, options)

@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 
 from tf_bert.configs import Config, GPTConfig
@@ -16,7 +15,7 @@ from tf_bert.models.gpt import GPT
 from tf_bert.training.distribution import distribute
 from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, is_chief, say_start, train
+from tf_bert.training.runs import RunOptions, begin, is_chief, say_start, set_seed, train
 from tf_bert.training.schedules import WarmupDecay
 from tf_bert.training.trainer import Trainer
 
@@ -137,7 +136,7 @@ def train_language_model(
     for some in (blocks, eval_blocks):
         if some is not None:
             check_fit(config, some)
-    keras.utils.set_random_seed(options.seed)
+    set_seed(options.seed)
     strategy = strategy or tf.distribute.get_strategy()
     model = build_model(config, options, strategy, make)
     if is_chief(strategy):

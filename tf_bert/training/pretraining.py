@@ -4,7 +4,6 @@ import dataclasses
 import os
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -25,6 +24,7 @@ from tf_bert.training.runs import (
     is_chief,
     load_for_evaluation,
     say_start,
+    set_seed,
     train,
     write_eval_results,
 )
@@ -123,7 +123,7 @@ def pretrain(
     """
     output_dir = os.fspath(output_dir)
     check_fit(config, records)
-    keras.utils.set_random_seed(options.seed)
+    set_seed(options.seed)
     strategy = strategy or tf.distribute.get_strategy()
     model = build_model(config, options, strategy)
     if is_chief(strategy):

@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
+import keras
 import tensorflow as tf
 
 from tf_bert.checkpoints import formats, loading, names
@@ -55,6 +56,11 @@ class RunOptions:
     recompute: bool = False
     evaluate_every: int = 0
     profile_steps: int = 0
+
+
+def set_seed(seed: int) -> None:
+    """Sets every global seed; 0 becomes another one, since tf.data fails on a global seed of 0 beside that of a pass."""
+    keras.utils.set_random_seed(seed or 2**31 - 1)
 
 
 class Stopped(Exception):

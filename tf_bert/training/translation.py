@@ -20,7 +20,7 @@ from tf_bert.training.callbacks import read_log
 from tf_bert.training.distribution import distribute
 from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, is_chief, train
+from tf_bert.training.runs import RunOptions, begin, is_chief, set_seed, train
 from tf_bert.training.schedules import NoamSchedule, WarmupDecay
 
 BEST = "best/model.ckpt"
@@ -145,8 +145,7 @@ def train_translation(
             check_fit(config, some)
     if options.early_stopping and not (options.evaluate_every and eval_records):
         raise ValueError("early stopping needs evaluations: records to evaluate on, and how often (evaluate_every)")
-    # With a global seed of 0, tf.data fails on the seeds of the passes, which are tensors.
-    keras.utils.set_random_seed(options.seed or 2**31 - 1)
+    set_seed(options.seed)
     strategy = strategy or tf.distribute.get_strategy()
     model = build_model(config, options, strategy)
     if is_chief(strategy):
