@@ -59,8 +59,8 @@ class RunOptions:
 
 
 def set_seed(seed: int) -> None:
-    """Sets every global seed; 0 becomes another one, since tf.data fails on a global seed of 0 beside that of a pass."""
-    keras.utils.set_random_seed(seed or 2**31 - 1)
+    """Sets every global seed; 0 becomes another one, since tf.data fails on a global seed of 0 beside a pass's own."""
+    keras.utils.set_random_seed(seed or 2**30)
 
 
 class Stopped(Exception):
