@@ -208,6 +208,8 @@ def test_mistakes(folder, tmp_path):
         language_modeling.check_fit(GPTConfig(300, max_position_embeddings=8), find_blocks(folder / "book.tfrecord"))
     with pytest.raises(ValueError, match="a vocabulary of 300 pieces .* vocab_size 200"):
         language_modeling.check_fit(GPTConfig(200), find_blocks(folder / "book.tfrecord"))
+    with pytest.raises(ValueError, match="the token 299 between documents .* set end_id to 299"):
+        language_modeling.check_fit(GPTConfig(300, end_id=298), find_blocks(folder / "book.tfrecord"))
     other = tmp_path / "other.tfrecord"
     with RecordWriter(other) as writer:
         writer.write(b"")

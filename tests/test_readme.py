@@ -154,6 +154,28 @@ def test_finetuning_step_by_step(finetuning_folder, monkeypatch, capsys):
     assert names["model"].predict(["A film."])["logits"].shape == (1, 2)
 
 
+@pytest.mark.slow
+def test_gpt_step_by_step(tmp_path, monkeypatch, capsys):
+    """Each command as it is printed, but with two steps of training, on the language reference alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(builtin_corpus, "library_docstrings", dict)
+    (first, *_) = blocks(section("Pre-train on your own text"), "bash")[0].strip().splitlines()
+    assert importlib.import_module("tf_bert.commands.prepare_corpus").main(shlex.split(first)[2:]) == 0
+    for line in "".join(blocks(section("GPT"), "bash")).strip().splitlines():
+        line = re.sub(r"(num_train_steps=)\d+", r"\g<1>2", line).replace("--max_length=40", "--max_length=3")
+        words = shlex.split(line)
+        if words[0] == "echo":
+            Path(words[3]).write_text(words[1], encoding="utf-8")
+        else:
+            command = importlib.import_module(f"tf_bert.commands.{words[1]}")
+            assert not command.main(words[2:]), (line, capsys.readouterr().err)
+    assert "perplexity_per_byte" in capsys.readouterr().out
+    (code,) = blocks(section("GPT"), "python")
+    exec(code, {})
+    assert Path("gpt-hf/model.safetensors").exists()
+
+
+@pytest.mark.slow
 def test_from_seq2seq_to_the_transformer(tmp_path, monkeypatch, capsys):
     """Each command as it is printed, on few pairs, with small models and one step, and without compiling."""
     import tensorflow as tf

@@ -85,7 +85,8 @@ def check_fit(config: Config, blocks: BlockFiles) -> None:
     """Checks that blocks fit a model.
 
     Raises:
-        ValueError: the blocks are longer than the context, or the vocabulary is larger than the table.
+        ValueError: the blocks are longer than the context, the vocabulary is larger than the table, or documents end
+            with another token.
     """
     context = getattr(config, "max_position_embeddings", blocks.block_size)
     if blocks.block_size > context:
@@ -98,6 +99,12 @@ def check_fit(config: Config, blocks: BlockFiles) -> None:
             raise ValueError(
                 f"{path} was made with a vocabulary of {facts['vocab_size']} pieces ({path}.json), and the "
                 f"configuration has vocab_size {config.vocab_size}: ids would lie beyond the table"
+            )
+        end_id = getattr(config, "end_id", None)
+        if None not in (end_id, facts.get("end_id")) and facts["end_id"] != end_id:
+            raise ValueError(
+                f"{path} has the token {facts['end_id']} between documents ({path}.json), and end_id in the "
+                f"configuration is {end_id}: generation would never end; set end_id to {facts['end_id']}"
             )
 
 
