@@ -81,6 +81,22 @@ def strategy_from_flags(values):
     return strategy
 
 
+def run_options(values) -> dict:
+    """What every training command's flags say of a run, as arguments of `tf_bert.training.runs.RunOptions`."""
+    return {
+        "learning_rate": values.learning_rate,
+        "save_checkpoints_steps": values.save_checkpoints_steps,
+        "keep_checkpoints": values.keep_checkpoint_max,
+        "log_steps": values.log_steps,
+        "iterations_per_loop": steps_per_execution(values),
+        "gradient_accumulation_steps": values.gradient_accumulation_steps,
+        "jit_compile": values.xla,
+        "recompute": values.recompute,
+        "profile_steps": values.profile,
+        "seed": values.seed,
+    }
+
+
 def steps_per_execution(values) -> int:
     """The original's ``iterations_per_loop``, which outside TPUs is 1 unless it is given."""
     on_tpu = values.use_tpu or values.distribution_strategy == "tpu"

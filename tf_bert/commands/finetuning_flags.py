@@ -2,7 +2,7 @@
 
 import os
 
-from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution
+from tf_bert.commands.distribution_flags import add_distribution_flags, run_options
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -139,19 +139,10 @@ def training_options(flags, examples: int):
             "less than one step: nothing would be trained"
         )
     return FineTuningOptions(
+        **run_options(flags),
         num_train_steps=steps,
         train_batch_size=flags.train_batch_size,
-        learning_rate=flags.learning_rate,
         num_warmup_steps=int(steps * flags.warmup_proportion),
-        save_checkpoints_steps=flags.save_checkpoints_steps,
-        keep_checkpoints=flags.keep_checkpoint_max,
-        log_steps=flags.log_steps,
-        iterations_per_loop=steps_per_execution(flags),
-        gradient_accumulation_steps=flags.gradient_accumulation_steps,
-        jit_compile=flags.xla,
-        recompute=flags.recompute,
-        profile_steps=flags.profile,
-        seed=flags.seed,
         group_by_length=flags.group_by_length,
         clip_unmerged_slices=flags.clip_unmerged_slices,
         fixed_length=needs_fixed_length(flags),

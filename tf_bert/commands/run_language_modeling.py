@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
+from tf_bert.commands.distribution_flags import add_distribution_flags, run_options, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -70,24 +70,15 @@ def run(flags) -> int:
     blocks = find_blocks(flags.input_file)
     eval_blocks = find_blocks(flags.eval_input_file) if flags.eval_input_file else blocks
     options = language_modeling.LanguageModelingOptions(
+        **run_options(flags),
         num_train_steps=flags.num_train_steps,
         train_batch_size=flags.train_batch_size,
-        learning_rate=flags.learning_rate,
         num_warmup_steps=flags.num_warmup_steps,
         decay=flags.schedule,
         weight_decay=flags.weight_decay,
         beta_2=flags.beta_2,
         clip_norm=flags.clip_norm,
         mask_documents=flags.mask_documents,
-        save_checkpoints_steps=flags.save_checkpoints_steps,
-        keep_checkpoints=flags.keep_checkpoint_max,
-        log_steps=flags.log_steps,
-        iterations_per_loop=steps_per_execution(flags),
-        gradient_accumulation_steps=flags.gradient_accumulation_steps,
-        jit_compile=flags.xla,
-        recompute=flags.recompute,
-        profile_steps=flags.profile,
-        seed=flags.seed,
         shuffle_buffer=flags.shuffle_buffer,
         evaluate_every=flags.eval_every_steps,
         eval_batch_size=flags.eval_batch_size,

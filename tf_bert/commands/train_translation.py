@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
+from tf_bert.commands.distribution_flags import add_distribution_flags, run_options, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -123,21 +123,12 @@ def run(flags) -> int:
     check_vocabularies(config, source, target)
 
     options = translation.TranslationOptions(
+        **run_options(flags) | {"keep_checkpoints": max(flags.keep_checkpoint_max, flags.average_checkpoints)},
         num_train_steps=flags.num_train_steps,
         train_batch_size=flags.batch_tokens,
-        learning_rate=flags.learning_rate,
         num_warmup_steps=flags.num_warmup_steps,
         schedule=flags.schedule,
         clip_norm=flags.clip_norm,
-        save_checkpoints_steps=flags.save_checkpoints_steps,
-        keep_checkpoints=max(flags.keep_checkpoint_max, flags.average_checkpoints),
-        log_steps=flags.log_steps,
-        iterations_per_loop=steps_per_execution(flags),
-        gradient_accumulation_steps=flags.gradient_accumulation_steps,
-        jit_compile=flags.xla,
-        recompute=flags.recompute,
-        profile_steps=flags.profile,
-        seed=flags.seed,
         shuffle_buffer=flags.shuffle_buffer,
         evaluate_every=flags.eval_every_steps,
         eval_batch_size=flags.batch_tokens,

@@ -14,6 +14,7 @@ from tf_bert.configs import BertConfig
 from tf_bert.data.label_list import note_labels
 from tf_bert.files import atomic_writer, make_folder
 from tf_bert.tokenization.full import FullTokenizer
+from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.prediction import SEQUENCES, lengths_of
 from tf_bert.training.resume import clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, set_seed, train
@@ -164,9 +165,13 @@ def compiled(make_model: Callable[[], Trainer], options: RunOptions, strategy: t
     set_seed(options.seed)
     with strategy.scope():
         model = make_model()
-        compile_for(model, options)
-        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of a LossScaleOptimizer
-        optimizer.clip_unmerged_slices = getattr(options, "clip_unmerged_slices", False)
+        optimizer = create_optimizer(
+            options.learning_rate,
+            options.num_train_steps,
+            options.num_warmup_steps,
+            clip_unmerged_slices=getattr(options, "clip_unmerged_slices", False),
+        )
+        compile_for(model, options, optimizer)
     return model
 
 

@@ -15,7 +15,7 @@ from tf_bert.models.gpt import GPT
 from tf_bert.training.distribution import distribute
 from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, is_chief, say_start, set_seed, train
+from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, set_seed, train
 from tf_bert.training.schedules import WarmupDecay
 from tf_bert.training.trainer import Trainer
 
@@ -70,14 +70,7 @@ def build_model(
             bias_correction=True,
             global_clipnorm=options.clip_norm or None,
         )
-        model.compile(
-            optimizer,
-            gradient_accumulation_steps=options.gradient_accumulation_steps,
-            steps_per_execution=min(options.iterations_per_loop, options.save_checkpoints_steps, options.log_steps),
-            jit_compile=options.jit_compile,
-            recompute=options.recompute,
-        )
-        model.optimizer.build(model.trainable_variables)
+        compile_for(model, options, optimizer)
     return model
 
 

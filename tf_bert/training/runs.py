@@ -73,10 +73,10 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return not (isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver) and resolver.task_id)
 
 
-def compile_for(model: Trainer, options: RunOptions) -> None:
-    """Gives a model BERT's optimizer, with its slots. Call it under the strategy's scope."""
+def compile_for(model: Trainer, options: RunOptions, optimizer: keras.optimizers.Optimizer | None = None) -> None:
+    """Gives a model its optimizer, BERT's by default, with its slots. Call it under the strategy's scope."""
     model.compile(
-        create_optimizer(options.learning_rate, options.num_train_steps, options.num_warmup_steps),
+        optimizer or create_optimizer(options.learning_rate, options.num_train_steps, options.num_warmup_steps),
         gradient_accumulation_steps=options.gradient_accumulation_steps,
         steps_per_execution=min(options.iterations_per_loop, options.save_checkpoints_steps, options.log_steps),
         jit_compile=options.jit_compile,
