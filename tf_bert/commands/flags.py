@@ -23,6 +23,34 @@ INTERRUPTED = 130
 _USER_ERRORS = (ValueError, KeyError, OSError, ImportError)
 
 
+class _SaysWhatItExpects:
+    """A parser whose error says what was expected, whatever Python says (a mix-in)."""
+
+    def parse(self, argument):
+        """The value; that of a number which is none ("nan") lies within no bounds."""
+        try:
+            value = super().parse(argument)
+        except (TypeError, ValueError):
+            value = None
+        if value is None or value != value:
+            expected = self.syntactic_help
+            raise ValueError(f"expected {'a ' * expected.startswith(('whole', 'number'))}{expected}")
+        return value
+
+
+class _Integer(_SaysWhatItExpects, absl_flags.IntegerParser):
+    number_article, number_name = "a", "whole number"
+    syntactic_help = "a whole number"
+
+
+class _Float(_SaysWhatItExpects, absl_flags.FloatParser):
+    pass
+
+
+class _Boolean(_SaysWhatItExpects, absl_flags.BooleanParser):
+    syntactic_help = "true or false"
+
+
 class Flags:
     """The flags of one command.
 
@@ -63,13 +91,14 @@ class Flags:
     def boolean(self, name: str, default: bool | None, help: str) -> None:
         """Adds a flag given as ``--name``, ``--noname`` or ``--name=true|false``."""
         absl_flags.DEFINE_boolean(name, default, help, flag_values=self._values)
+        self._values[name].parser = _Boolean()
         self._added(name, False)
 
     def integer(
         self, name: str, default: int | None, help: str, *, required: bool = False, minimum: int | None = None
     ) -> None:
         """Adds a flag that takes a whole number, at least ``minimum``."""
-        absl_flags.DEFINE_integer(name, default, help, flag_values=self._values, lower_bound=minimum)
+        absl_flags.DEFINE(_Integer(minimum), name, default, help, self._values, absl_flags.ArgumentSerializer())
         self._added(name, required)
 
     def float(
@@ -83,7 +112,8 @@ class Flags:
         maximum: float | None = None,
     ) -> None:
         """Adds a flag that takes a number between ``minimum`` and ``maximum``."""
-        absl_flags.DEFINE_float(name, default, help, flag_values=self._values, lower_bound=minimum, upper_bound=maximum)
+        parser = _Float(minimum, maximum)
+        absl_flags.DEFINE(parser, name, default, help, self._values, absl_flags.ArgumentSerializer())
         self._added(name, required)
 
     def enum(
