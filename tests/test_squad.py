@@ -325,6 +325,8 @@ def test_bad_files(tmp_path):
         read(True, True, two)
     with pytest.raises(ValueError, match="two questions have the id 'q1'"):
         read(False, False, impossible, impossible)
+    with pytest.warns(UserWarning, match="squad.json: 1 questions have no answer; without --version_2"):
+        assert len(read(False, False, impossible)) == 1
     (example,) = read(True, True, impossible)
     assert (example.start_position, example.end_position, example.is_impossible) == (-1, -1, True)
     wrong = [

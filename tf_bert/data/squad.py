@@ -6,6 +6,7 @@ Rajpurkar et al. 2016 and 2018; Devlin et al. 2018, sections 4.2 and 4.3.
 import dataclasses
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -115,7 +116,8 @@ def read_squad_examples(
         input_file: ``train-v1.1.json``, ``dev-v2.0.json`` or one laid out like these.
         is_training: whether answers are read. A question whose annotated answer is not where it is said to be is left
             out; a warning says how many and which.
-        version_2_with_negative: whether questions without an answer are expected.
+        version_2_with_negative: whether questions without an answer are expected. Where they are not, a warning counts
+            those to predict.
         first_answer: whether to train on the first of several answers, as development sets have them. The original
             takes no such file.
 
@@ -126,7 +128,7 @@ def read_squad_examples(
     Source: ``read_squad_examples`` of google-research/bert, ``run_squad.py``.
     """
     path = os.fspath(input_file)
-    examples, misplaced = [], []
+    examples, misplaced, unanswerable = [], [], 0
     words_of: dict[str, tuple] = {}
     for context, question in read_questions(path):
         if context not in words_of:
@@ -135,11 +137,15 @@ def read_squad_examples(
         example = SquadExample(question["id"], question["question"], doc_tokens, context=context, word_offsets=offsets)
         if first_answer:
             question = question | {"answers": question.get("answers", [])[:1]}
+        unanswerable += bool(question.get("is_impossible")) and not version_2_with_negative
         if not is_training or _add_answer(example, question, char_to_word, path, version_2_with_negative):
             examples.append(example)
         else:
             misplaced.append(question["id"])
     warn_of_skipped(path, "questions whose answer is not found at its place in the context", misplaced)
+    if unanswerable:
+        text = f"{unanswerable} questions have no answer; without --version_2_with_negative each is given one"
+        warnings.warn(f"{path}: {text}", stacklevel=2)
     return examples
 
 
