@@ -143,8 +143,8 @@ def test_the_loss_of_prompts_is_on_their_answers_alone(gpt):
         (lambda gpt: one_text(SPECIAL, [1], 2), "max_length must be at least 3"),
         (lambda gpt: choices(SPECIAL, [1], [range(10)], 12), "an answer of 10 tokens does not fit 12"),
         (lambda gpt: classification_inputs([[[1]], [[1], [2]]], 4), "1 to 2 sequences"),
-        (lambda gpt: prompt_answer_inputs([([], [1])], 8, None), "prompt 0 is empty"),
-        (lambda gpt: prompt_answer_inputs([([1], range(8))], 8, None), "answer 0 has 8 tokens"),
+        (lambda gpt: prompt_answer_inputs([([], [1])], 8, None), "pair 0: the prompt is empty"),
+        (lambda gpt: prompt_answer_inputs([([1], range(8))], 8, None), "pair 0: the answer has 8 tokens"),
     ],
 )
 def test_mistakes_are_named(gpt, make, message):

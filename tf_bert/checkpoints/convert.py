@@ -56,7 +56,7 @@ def load_model(
         model = loaded
         model.load_report = loading.LoadReport(loaded=list(checkpoint.reader.shapes))
     else:
-        arguments = cls.arguments_for(checkpoint.reader.shapes) | arguments
+        arguments = cls.arguments_for(checkpoint.reader.shapes) | cls.noted_arguments(checkpoint.config) | arguments
         make = functools.partial(cls, described(checkpoint).config, **arguments)
         model, model.load_report = loading.make_with_weights(make, checkpoint.reader, strict)
         if model.load_report.missing:
@@ -78,7 +78,7 @@ def save_model(
     model, path: str | os.PathLike, format: str | None = None, tokenizer: FullTokenizer | None = None, **options: Any
 ) -> str:
     """Writes a model in any format; see `tf_bert.models.checkpointed.Checkpointed.save_checkpoint` and `write`."""
-    extra = {**model.config.extra, "architectures": [formats.architecture_name(model)]}
+    extra = {**model.config.extra, "architectures": [formats.architecture_name(model)], **model.to_note()}
     vocab_file = model.vocab_file
     if tokenizer is not None:
         vocab_file, settings = tokenizer.vocab_file, TokenizerSettings.of(tokenizer)

@@ -31,6 +31,7 @@ ARCHITECTURES = {
     "BertForMultipleChoice": ("tf_bert.models.multiple_choice", "BertMultipleChoice"),
     "GPT2LMHeadModel": ("tf_bert.models.gpt", "GPT"),
     "OpenAIGPTLMHeadModel": ("tf_bert.models.gpt", "GPT"),
+    "GPTClassifier": ("tf_bert.models.gpt_tasks", "GPTClassifier"),  # our own name: there is no other like it
 }
 
 
@@ -111,7 +112,7 @@ def open_checkpoint(path_or_name: str | os.PathLike, config: Config | None = Non
     else:
         reader = google.GoogleReader(path)
         folder = path if os.path.isdir(path) else os.path.dirname(reader.prefix) or "."
-        config = config or _google_config(folder, reader.prefix)
+        config = config or _config_beside(folder, reader.prefix)
         checkpoint = _checkpoint(path, "google", config, reader, folder)
     if checkpoint.vocab_file is not None and isinstance(checkpoint.config, GPTConfig):
         gpt.check_vocabulary(checkpoint.vocab_file, checkpoint.config)
@@ -139,11 +140,13 @@ def _is_hugging_face(path: str) -> bool:
     )
 
 
-def _google_config(folder: str, prefix: str) -> BertConfig:
-    file = os.path.join(folder, GOOGLE_CONFIG)
-    if not os.path.exists(file):
-        raise FileNotFoundError(f"no {GOOGLE_CONFIG} beside the checkpoint {prefix}; it says the model's sizes")
-    return BertConfig.from_json_file(file)
+def _config_beside(folder: str, prefix: str) -> BertConfig | GPTConfig:
+    for name, kind in ((gpt.CONFIG, GPTConfig), (GOOGLE_CONFIG, BertConfig)):
+        if os.path.exists(file := os.path.join(folder, name)):
+            return kind.from_json_file(file)
+    export = os.path.join(folder, "export")
+    hint = f"; {export} is the whole model" if os.path.isdir(export) else ""
+    raise FileNotFoundError(f"no {GOOGLE_CONFIG} beside the checkpoint {prefix}; it says the model's sizes{hint}")
 
 
 def _checkpoint(path: str, format: str, config: Config, reader: loading.Reader, folder: str) -> Checkpoint:
@@ -158,18 +161,17 @@ def _open_keras(path: str, config: Config | None) -> Checkpoint:
     import keras
 
     folder = os.path.dirname(path) or "."
-    for module in ("bert_tasks", "gpt"):
+    for module in ("bert_tasks", "gpt_tasks"):
         importlib.import_module(f"tf_bert.models.{module}")  # registers the classes that the file names
     try:
         if path.endswith(".keras"):
             model = keras.saving.load_model(path)
         else:
-            if config is None and os.path.exists(os.path.join(folder, gpt.CONFIG)):
-                config = GPTConfig.from_json_file(os.path.join(folder, gpt.CONFIG))
-            config = config or _google_config(folder, path)
+            config = config or _config_beside(folder, path)
             usual = gpt.ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
             architecture = (config.extra.get("architectures") or [usual])[0]
-            model = model_class(architecture)(config)
+            cls = model_class(architecture)
+            model = cls(config, **cls.noted_arguments(config))
             model.load_weights(path)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be loaded by Keras: {error}") from None
@@ -203,6 +205,8 @@ def architecture_of(shapes: Mapping[str, Any]) -> str:
         >>> architecture_of({"bert/pooler/dense/kernel": (8, 8), "output_weights": (2, 8)})
         'BertForSequenceClassification'
     """
+    if names.GPT_WORDS in shapes and "classifier/output_weights" in shapes:
+        return "GPTClassifier"
     if names.GPT_WORDS in shapes:
         return gpt.ARCHITECTURES["gpt/output/LayerNorm/gamma" in shapes]
     if "cls/squad/output_weights" in shapes:

@@ -348,6 +348,26 @@ class GPTReader:
         return value.reshape(self.shapes[name])
 
 
+class ReaderWithNewRows:
+    """A reader of a GPT whose table of words has more rows at its end, for new tokens: those of a model as it was made.
+
+    Args:
+        reader: of the GPT.
+        table: the model's own table [V + new rows, H].
+    """
+
+    def __init__(self, reader, table):
+        self._reader, self.where = reader, reader.where
+        self._fresh = np.asarray(table)[reader.shapes[names.GPT_WORDS][0] :]
+        self.shapes = {**reader.shapes, names.GPT_WORDS: tuple(table.shape)}
+        self.dtypes = reader.dtypes
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads one variable."""
+        value = self._reader.read(name)
+        return np.concatenate([value, self._fresh]) if name == names.GPT_WORDS else value
+
+
 def _without_first_axis(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
     return shape[1:] if name.endswith("/kernel") and len(shape) == 3 and shape[0] == 1 else shape
 
@@ -367,6 +387,11 @@ def write(checkpoint, path: str, format: str, dtype=None) -> str:
         stored.setdefault(row.openai if format == "openai" else row.hugging_face, []).append(row.ours)
     known = {name for ours in stored.values() for name in ours}
     others = [name for name in reader.shapes if name not in known and not names.is_optimizer_variable(name)]
+    if any(name.startswith("classifier/") for name in others):
+        raise ValueError(
+            f"{checkpoint.path} is a GPT that was fine-tuned to classify, which the format {format} has not: write a "
+            ".keras file"
+        )
     if others:
         warnings.warn(f"{checkpoint.path}: left out what has no place in a GPT: {', '.join(others)}", stacklevel=4)
     dtypes = {name: np.dtype(dtype or reader.dtypes[ours[0]]) for name, ours in stored.items()}

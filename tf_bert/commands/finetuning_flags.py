@@ -2,7 +2,7 @@
 
 import os
 
-from tf_bert.commands.distribution_flags import add_distribution_flags, run_options
+from tf_bert.commands.distribution_flags import add_attention_flag, add_distribution_flags, run_options
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -21,11 +21,24 @@ def add_finetuning_flags(flags: Flags) -> None:
         True,
         "Whether to lower-case the text, as the checkpoint was trained; its own note comes first.",
     )
+    add_training_flags(flags)
+    add_attention_flag(flags)
+    flags.boolean(
+        "clip_unmerged_slices",
+        False,
+        "Whether gradients are clipped by the norm that the original used, in which each occurrence of an id in the "
+        "batch counts by itself.",
+    )
+
+
+def add_training_flags(flags: Flags, learning_rate: float = 5e-5, warmup_proportion: float = 0.1) -> None:
+    """Adds the flags that say how to train, whatever the model."""
     flags.integer("train_batch_size", 32, "Examples in a training batch, over all replicas.", minimum=1)
     flags.integer("predict_batch_size", 8, "Examples in a batch of predictions.", minimum=1)
-    flags.float("learning_rate", 5e-5, "The peak of the learning rate.", minimum=0.0)
+    flags.float("learning_rate", learning_rate, "The peak of the learning rate.", minimum=0.0)
     flags.float("num_train_epochs", 3.0, "Passes over the training data; may be a fraction.", minimum=0.0)
-    flags.float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.", minimum=0.0, maximum=1.0)
+    share = "Share of the steps in which the rate rises."
+    flags.float("warmup_proportion", warmup_proportion, share, minimum=0.0, maximum=1.0)
     flags.integer("save_checkpoints_steps", 1000, "Updates between two checkpoints.", minimum=1)
     add_distribution_flags(flags)
     flags.integer("seed", 12345, "Seed of the head's weights, dropout and the order of the examples.")
@@ -33,12 +46,6 @@ def add_finetuning_flags(flags: Flags) -> None:
     flags.integer("keep_checkpoint_max", 5, "How many checkpoints stay.", minimum=1)
     flags.boolean(
         "group_by_length", False, "Whether training batches get examples of about one length, which saves padding."
-    )
-    flags.boolean(
-        "clip_unmerged_slices",
-        False,
-        "Whether gradients are clipped by the norm that the original used, in which each occurrence of an id in the "
-        "batch counts by itself.",
     )
 
 
@@ -144,7 +151,7 @@ def training_options(flags, examples: int):
         train_batch_size=flags.train_batch_size,
         num_warmup_steps=int(steps * flags.warmup_proportion),
         group_by_length=flags.group_by_length,
-        clip_unmerged_slices=flags.clip_unmerged_slices,
+        clip_unmerged_slices=getattr(flags, "clip_unmerged_slices", False),
         fixed_length=needs_fixed_length(flags),
     )
 

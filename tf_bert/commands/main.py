@@ -23,6 +23,7 @@ COMMANDS = {
     "resize_vocab": "adds words to the vocabulary of a checkpoint, or takes some out",
     "run_classifier": "fine-tunes BERT to classify texts and pairs, evaluates and predicts",
     "run_classifier_with_tfhub": "run_classifier from the SavedModel of TensorFlow Hub in a folder",
+    "run_gpt": "fine-tunes a GPT to classify, compare, choose or answer",
     "run_language_modeling": "pre-trains a GPT, or an ELMo, on blocks of tokens",
     "run_ner": "fine-tunes BERT to tag words (named entities), evaluates and tags files",
     "run_pretraining": "pre-trains BERT on TFRecords: masked LM and next sentence",

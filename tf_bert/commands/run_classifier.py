@@ -22,7 +22,6 @@ def add_classifier_flags(flags: Flags) -> None:
     flags.string(
         "task_name", None, "cola, mnli, ..., xnli, csv, jsonl, or module:Class of a DataProcessor.", required=True
     )
-    flags.string("data_dir", None, "Folder of the data files; without it, --train_file and others name them.")
     flags.integer("max_seq_length", 128, "Pieces of an example, [CLS] and [SEP] among them.", minimum=5)
     flags.boolean("do_train", False, "Whether to train.")
     flags.boolean("do_eval", False, "Whether to evaluate on the dev set.")
@@ -30,22 +29,28 @@ def add_classifier_flags(flags: Flags) -> None:
     flags.integer("eval_batch_size", 8, "Examples in an evaluation batch.", minimum=1)
     add_finetuning_flags(flags)
     flags.boolean("skip_bad_rows", False, "Leave rows of GLUE's files out that lack columns, and list them.")
-    flags.string("text_column", "text", "csv, jsonl: the column of the text; its number where there is no header.")
-    flags.string("text_pair_column", None, "csv, jsonl: the column of a second text.")
-    flags.string("label_column", "label", "csv, jsonl: the column of the label.")
+    add_file_flags(flags)
     flags.enum(
         "kind",
         "single",
         ["single", "multi", "regression", "choice"],
         "csv, jsonl: one label, several, a number, or which of several choices belongs to the text.",
     )
+    flags.string("label_separator", ";", "csv: what stands between the labels of a row with several.")
+
+
+def add_file_flags(flags: Flags) -> None:
+    """Adds the flags that say where files of one's own are, and what their columns are called."""
+    flags.string("data_dir", None, "Folder of the data files; without it, --train_file and others name them.")
+    flags.string("text_column", "text", "csv, jsonl: the column of the text; its number where there is no header.")
+    flags.string("text_pair_column", None, "csv, jsonl: the column of a second text.")
+    flags.string("label_column", "label", "csv, jsonl: the column of the label.")
     flags.string(
         "choice_columns",
         None,
-        "--kind=choice: the columns of the choices, separated by commas; of jsonl it may be one that holds a list.",
+        "Multiple choice: the columns of the choices, separated by commas; of jsonl it may be one that holds a list.",
     )
     flags.string("labels", None, "csv, jsonl: the labels, separated by commas; by default those of the training file.")
-    flags.string("label_separator", ";", "csv: what stands between the labels of a row with several.")
     flags.boolean("header", True, "csv: whether the first row names the columns.")
     flags.string("delimiter", None, "csv: what stands between columns; a tab for .tsv, else a comma.")
     for split in ("train", "dev", "test"):
@@ -79,7 +84,7 @@ def run(flags) -> int:
         test = processor.get_test_examples(flags.data_dir) if flags.do_predict else None
     except NotImplementedError as error:
         raise ValueError(str(error)) from None
-    labels = _labels(flags, processor)
+    labels = labels_of_task(flags, processor)
 
     load_tensorflow()
     from tf_bert.models.bert_tasks import BertClassifier
@@ -91,8 +96,9 @@ def run(flags) -> int:
 
     def make_model():
         if processor.kind == "choice":
-            return BertMultipleChoice(config)
-        return BertClassifier(config, num_labels=len(labels) or 1, kind=processor.kind)
+            return BertMultipleChoice(config, attention=flags.attention)
+        options = {"kind": processor.kind, "attention": flags.attention}
+        return BertClassifier(config, num_labels=len(labels) or 1, **options)
 
     def features(examples, name):
         return _features(flags, examples, labels, tokenizer, name, processor.kind, chief)
@@ -141,29 +147,15 @@ def run(flags) -> int:
 
 def _processor(flags):
     from tf_bert.data.multiple_choice import ChoiceFilesProcessor
-    from tf_bert.data.own_files import ENDINGS, FileFormat, OwnFilesProcessor
-    from tf_bert.data.processors import SPLITS, find_processor
+    from tf_bert.data.own_files import ENDINGS, OwnFilesProcessor
+    from tf_bert.data.processors import find_processor
 
     name = flags.task_name.lower()
     if name not in ENDINGS:
         if flags.data_dir is None:
             raise UsageError(f"--task_name={flags.task_name} needs --data_dir")
         return find_processor(flags.task_name, flags.skip_bad_rows)
-    files = {split: flags[f"{split}_file"].value for split in SPLITS if flags[f"{split}_file"].value}
-    noted = noted_labels(flags.output_dir, flags.init_checkpoint)
-    given = [label.strip() for label in flags.labels.split(",")] if flags.labels else None
-    format = FileFormat(
-        format=name,
-        text=flags.text_column,
-        text_pair=flags.text_pair_column,
-        label=flags.label_column,
-        kind=flags.kind,
-        header=flags.header,
-        delimiter=flags.delimiter and flags.delimiter.replace("\\t", "\t"),
-        label_separator=flags.label_separator,
-        labels=given or (noted["labels"] if noted and not flags.do_train else ()),
-        files=files,
-    )
+    format = file_format(flags, name, flags.kind, flags.label_separator)
     if flags.kind != "choice":
         return OwnFilesProcessor(format)
     if not flags.choice_columns or flags.labels:
@@ -171,7 +163,29 @@ def _processor(flags):
     return ChoiceFilesProcessor(format, [column.strip() for column in flags.choice_columns.split(",")])
 
 
-def _labels(flags, processor) -> list[str]:
+def file_format(flags, name: str, kind: str, label_separator: str = ";"):
+    """What `add_file_flags` say, as a `tf_bert.data.own_files.FileFormat`; labels may be those of the model at hand."""
+    from tf_bert.data.own_files import FileFormat
+    from tf_bert.data.processors import SPLITS
+
+    files = {split: flags[f"{split}_file"].value for split in SPLITS if flags[f"{split}_file"].value}
+    noted = noted_labels(flags.output_dir, flags.init_checkpoint)
+    given = [label.strip() for label in flags.labels.split(",")] if flags.labels else None
+    return FileFormat(
+        format=name,
+        text=flags.text_column,
+        text_pair=flags.text_pair_column,
+        label=flags.label_column,
+        kind=kind,
+        header=flags.header,
+        delimiter=flags.delimiter and flags.delimiter.replace("\\t", "\t"),
+        label_separator=label_separator,
+        labels=given or (noted["labels"] if noted and not flags.do_train else ()),
+        files=files,
+    )
+
+
+def labels_of_task(flags, processor) -> list[str]:
     """The labels, which must be those that the model was trained with."""
     labels = processor.get_labels()
     check_labels(

@@ -105,11 +105,12 @@ def convert_single_example(
         input_ids=ids + [tokenizer.vocab.get("[PAD]", 0)] * len(padding),
         input_mask=[1] * len(ids) + padding,
         segment_ids=[0] * len(first) + [1] * len(second) + padding,
-        label_id=_label_id(example, ex_index, label_list, kind),
+        label_id=label_id(example, ex_index, label_list, kind),
     )
 
 
-def _label_id(example: InputExample, ex_index: int, label_list: Sequence[str], kind: str) -> int | float | list[int]:
+def label_id(example: InputExample, ex_index: int, label_list: Sequence[str], kind: str) -> int | float | list[int]:
+    """The id of an example's label, or what stands in for one that is missing; errors as `convert_single_example`."""
     if example.label is None:
         return _stand_in(label_list, kind)
     where = example.source or f"example {ex_index} ({example.guid})"

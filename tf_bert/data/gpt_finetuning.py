@@ -114,7 +114,10 @@ def classification_inputs(rows: Iterable, max_length: int) -> dict[str, np.ndarr
 
 
 def prompt_answer_inputs(
-    pairs: Iterable[tuple[Sequence[int], Sequence[int]]], max_length: int, end_id: int | None
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    max_length: int,
+    end_id: int | None,
+    places: Sequence[str] | None = None,
 ) -> dict[str, np.ndarray]:
     """Prompts with their answers for `GPT`, with the loss on the answers alone.
 
@@ -122,6 +125,7 @@ def prompt_answer_inputs(
         pairs: ids of a prompt and of its answer. Of what is too long the prompt loses its beginning.
         max_length: T.
         end_id: what ends an answer, as its last token; None for nothing.
+        places: where each pair stands, for messages; by default their numbers.
 
     Returns:
         ``input_ids`` and ``input_mask``, int32 [B, T]; ``label_weights``, float32 [B, T], 1 where the next token is one
@@ -140,12 +144,13 @@ def prompt_answer_inputs(
     arrays = {name: np.zeros((len(pairs), max_length), dtype) for name, dtype in names.items()}
     for number, (prompt, answer) in enumerate(pairs):
         answer = [*answer, *([] if end_id is None else [end_id])]
+        place = places[number] if places else f"pair {number}"
         if not len(prompt):
-            raise ValueError(f"prompt {number} is empty: the first token of its answer would follow from nothing")
+            raise ValueError(f"{place}: the prompt is empty, and the first token of its answer would follow nothing")
         room = max_length - len(answer)
         if room < 1:
             raise ValueError(
-                f"answer {number} has {len(answer)} tokens with its end and leaves no room in {max_length}"
+                f"{place}: the answer has {len(answer)} tokens with its end and leaves no room in {max_length}"
             )
         prompt = prompt[-room:]
         end = len(prompt) + len(answer)

@@ -76,3 +76,12 @@ class Checkpointed:
     def arguments_for(cls, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
         """The arguments of the class that a checkpoint's variables (name -> shape) settle, such as ``num_labels``."""
         return {}
+
+    @classmethod
+    def noted_arguments(cls, config: Config) -> dict[str, Any]:
+        """The arguments of the class that `to_note` put into a configuration."""
+        return {}
+
+    def to_note(self) -> dict[str, Any]:
+        """What a configuration beside the weights has to say of the model, but its sizes."""
+        return {}

@@ -58,6 +58,7 @@ class GPT(Checkpointed, Configured, Trainer):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    sequence_inputs = ("input_ids", "input_mask", "label_weights")  # those with a value for each position
 
     def __init__(self, config: GPTConfig, name: str = "gpt", **kwargs):
         super().__init__(name=name, **kwargs)

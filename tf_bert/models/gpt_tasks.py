@@ -1,13 +1,15 @@
 """GPT fine-tuned: one model for tasks whose inputs are rewritten as sequences (Radford et al. 2018, section 3.3)."""
 
 import dataclasses
-from typing import Any
+import os
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from tf_bert.configs import GPTConfig
 from tf_bert.layers.heads import ClassificationHead, correct, cross_entropy
+from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
 from tf_bert.models.gpt import GPT
 from tf_bert.training.trainer import Trainer
@@ -17,7 +19,7 @@ TASKS = ("classification", "similarity", "multiple_choice")
 
 
 @keras.saving.register_keras_serializable("tf_bert")
-class GPTClassifier(Configured, Trainer):
+class GPTClassifier(Checkpointed, Configured, Trainer):
     """A linear layer on GPT's output at the extract token, with language modelling as an auxiliary task.
 
     The loss is the paper's L3 = L2 + lambda * L1 (equation 5): L2 of the labels, L1 of the next token, each a mean over
@@ -56,6 +58,7 @@ class GPTClassifier(Configured, Trainer):
     loss_names = ("classification_loss", "lm_loss")
     metric_names = ("accuracy", "lm_cross_entropy")
     label_name = "label_ids"
+    new_rows = SPECIAL_TOKENS  # of the table of words, beyond those of the model that it was made from
 
     def __init__(
         self,
@@ -99,6 +102,36 @@ class GPTClassifier(Configured, Trainer):
             ours.assign(theirs if fresh is None else ops.concatenate([theirs, fresh], axis=0))
         return model
 
+    @classmethod
+    def from_checkpoint(
+        cls, path_or_name: str | os.PathLike, config: GPTConfig | None = None, strict: bool = True, **arguments: Any
+    ) -> Self:
+        """Makes the model from one that was fine-tuned, or, by `from_gpt`, from a pre-trained GPT in any format.
+
+        Args, returns and errors: see `tf_bert.models.checkpointed.Checkpointed.from_checkpoint`.
+        """
+        from tf_bert.checkpoints.convert import load_model
+        from tf_bert.checkpoints.formats import open_checkpoint
+
+        checkpoint = open_checkpoint(path_or_name, config)
+        if checkpoint.architecture == cls.__name__:
+            return load_model(path_or_name, cls, config, strict, **arguments)
+        gpt = load_model(path_or_name, GPT, config, strict)
+        model = cls.from_gpt(gpt, **arguments)
+        model.load_report, model.vocab_file = gpt.load_report, gpt.vocab_file
+        return model
+
+    @classmethod
+    def noted_arguments(cls, config: GPTConfig) -> dict[str, Any]:
+        """The arguments of the class that `to_note` put into a configuration."""
+        return dict(config.extra.get("classifier", {}))
+
+    def to_note(self) -> dict[str, Any]:
+        """What a configuration beside the weights has to say of the model."""
+        names = ("num_labels", "task", "lm_weight", "classifier_dropout")
+        settings = self.get_config()
+        return {"classifier": {name: settings[name] for name in names}}
+
     def build(self, input_shape=None):
         """Makes the variables of the linear layer."""
         self.head.build((None, self.config.hidden_size))
@@ -130,7 +163,7 @@ class GPTClassifier(Configured, Trainer):
         flat = {"input_ids": ids, "input_mask": ops.convert_to_tensor(inputs.get("input_mask", ops.ones_like(ids)))}
         if axes == 2:
             return flat, None
-        return {name: ops.reshape(x, (-1, ops.shape(ids)[-1])) for name, x in flat.items()}, ids.shape[1]
+        return {name: ops.reshape(x, (-1, ops.shape(ids)[-1])) for name, x in flat.items()}, ops.shape(ids)[1]
 
     def lm_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]):
         """L1 of each example [B]: the mean over the tokens of its sequences."""

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -116,6 +117,7 @@ def finetune(
     init_checkpoint: str | os.PathLike | None = None,
     strategy: tf.distribute.Strategy | None = None,
     note: Callable[[], None] | None = None,
+    make_optimizer: Callable[[RunOptions], keras.optimizers.Optimizer] | None = None,
 ) -> Trainer:
     """Trains a model, or goes on with a run that was stopped; see `tf_bert.training.pretraining.pretrain`.
 
@@ -128,6 +130,7 @@ def finetune(
         strategy: where to train; the default strategy is one device.
         note: writes what belongs beside the checkpoints (`write_companions`); called before the first step, by one
             process, once the weights are loaded.
+        make_optimizer: see `compiled`.
 
     Raises:
         ValueError: the checkpoint does not fit, or the run is beyond ``num_train_steps`` already.
@@ -135,7 +138,7 @@ def finetune(
         Stopped: SIGTERM came, and the run is saved.
     """
     output_dir, strategy = os.fspath(output_dir), strategy or tf.distribute.get_strategy()
-    model = compiled(make_model, options, strategy)
+    model = compiled(make_model, options, strategy, make_optimizer)
     if is_chief(strategy):
         make_folder(output_dir)
         clean_up(output_dir)
@@ -160,19 +163,27 @@ def finetune(
     return model
 
 
-def compiled(make_model: Callable[[], Trainer], options: RunOptions, strategy: tf.distribute.Strategy) -> Trainer:
-    """A model with its optimizer, its fresh weights drawn by the seed."""
+def compiled(
+    make_model: Callable[[], Trainer],
+    options: RunOptions,
+    strategy: tf.distribute.Strategy,
+    make_optimizer: Callable[[RunOptions], keras.optimizers.Optimizer] | None = None,
+) -> Trainer:
+    """A model with its optimizer, which is BERT's by default, its fresh weights drawn by the seed."""
     set_seed(options.seed)
     with strategy.scope():
         model = make_model()
-        optimizer = create_optimizer(
-            options.learning_rate,
-            options.num_train_steps,
-            options.num_warmup_steps,
-            clip_unmerged_slices=getattr(options, "clip_unmerged_slices", False),
-        )
-        compile_for(model, options, optimizer)
+        compile_for(model, options, (make_optimizer or _berts_optimizer)(options))
     return model
+
+
+def _berts_optimizer(options: RunOptions) -> keras.optimizers.Optimizer:
+    return create_optimizer(
+        options.learning_rate,
+        options.num_train_steps,
+        options.num_warmup_steps,
+        clip_unmerged_slices=getattr(options, "clip_unmerged_slices", False),
+    )
 
 
 def write_companions(

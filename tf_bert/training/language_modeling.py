@@ -60,18 +60,28 @@ def build_model(
     """Makes the model with Adam, ready for ``fit`` and ``evaluate``."""
     with (strategy or tf.distribute.get_strategy()).scope():
         model = make(config)
-        schedule = WarmupDecay(options.learning_rate, options.num_train_steps, options.num_warmup_steps, options.decay)
-        optimizer = AdamWeightDecay(
-            schedule,
-            options.weight_decay,
-            beta_2=options.beta_2,
-            epsilon=1e-8,
-            exclude_from_weight_decay=NOT_DECAYED,
-            bias_correction=True,
-            global_clipnorm=options.clip_norm or None,
-        )
+        optimizer = adam(options, options.decay, options.weight_decay, options.beta_2, options.clip_norm)
         compile_for(model, options, optimizer)
     return model
+
+
+def adam(
+    options: RunOptions,
+    decay: str = "linear",
+    weight_decay: float = 0.01,
+    beta_2: float = 0.999,
+    clip_norm: float = 1.0,
+) -> AdamWeightDecay:
+    """Adam as GPT is trained by; the defaults are those of GPT-1's fine-tuning (Radford et al. 2018, section 4.1)."""
+    return AdamWeightDecay(
+        WarmupDecay(options.learning_rate, options.num_train_steps, options.num_warmup_steps, decay),
+        weight_decay,
+        beta_2=beta_2,
+        epsilon=1e-8,
+        exclude_from_weight_decay=NOT_DECAYED,
+        bias_correction=True,
+        global_clipnorm=clip_norm or None,
+    )
 
 
 def check_fit(config: Config, blocks: BlockFiles) -> None:

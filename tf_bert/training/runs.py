@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import keras
 import tensorflow as tf
 
-from tf_bert.checkpoints import formats, loading, names
+from tf_bert.checkpoints import formats, gpt, loading, names
 from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer
 from tf_bert.progress import say
@@ -18,7 +18,7 @@ from tf_bert.training.profiling import ProfileSteps
 from tf_bert.training.resume import RunState, find_checkpoints, restore_run
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
 
-TASK_HEAD = ("output_weights", "output_bias")
+TASK_HEAD = ("output_weights", "output_bias", "classifier/output_weights", "classifier/output_bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +157,11 @@ def open_initial(init_checkpoint: str | os.PathLike, config: BertConfig) -> form
 
 def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) -> loading.LoadReport:
     """Loads weights to begin with; the head of another task, with other labels, starts fresh."""
-    reader = open_initial(init_checkpoint, model.config).reader
-    for name, variable in names.model_variables(model).items():
+    reader, variables = open_initial(init_checkpoint, model.config).reader, names.model_variables(model)
+    table, new_rows = variables.get(names.GPT_WORDS), getattr(model, "new_rows", 0)
+    if new_rows and reader.shapes.get(names.GPT_WORDS, (None,))[0] == table.shape[0] - new_rows:
+        reader = gpt.ReaderWithNewRows(reader, table)
+    for name, variable in variables.items():
         if name in TASK_HEAD and reader.shapes.get(name, variable.shape) != tuple(variable.shape):
             found = reader.shapes.pop(name)
             say(f"{name} is {found} in {init_checkpoint} and {tuple(variable.shape)} here: it starts fresh")
