@@ -27,3 +27,18 @@ def golden() -> Path:
 def data_folder() -> Path:
     """Real models, vocabularies and corpora."""
     return _folder("TF_BERT_DATA", "data")
+
+
+@pytest.fixture
+def chunked_calls(monkeypatch):
+    """Grows whenever attention is computed in chunks."""
+    from tf_bert.layers import attention
+
+    calls, chunked_attention = [], attention.chunked_attention
+
+    def counted(*args, **kwargs):
+        calls.append(1)
+        return chunked_attention(*args, **kwargs)
+
+    monkeypatch.setattr(attention, "chunked_attention", counted)
+    return calls

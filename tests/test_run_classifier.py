@@ -231,9 +231,9 @@ def test_files_of_a_run(task, trained):
     assert set(tf.train.load_checkpoint(str(trained)).get_variable_to_shape_map()) >= {"output_weights", "global_step"}
 
 
-def test_prediction_from_a_checkpoint_alone(task, trained, tmp_path):
+def test_prediction_from_a_checkpoint_alone(task, trained, tmp_path, chunked_calls):
     more = ["--do_predict", f"--init_checkpoint={trained}/model.ckpt-48", "--predict_batch_size=3"]
-    assert run_classifier.main(flags(task, tmp_path, *more)) == 0
+    assert run_classifier.main(flags(task, tmp_path, *more, "--attention=chunked")) == 0 and chunked_calls
     ours, theirs = (np.loadtxt(folder / "test_results.tsv") for folder in (tmp_path, trained))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 

@@ -219,9 +219,10 @@ def test_files_of_a_run(task, trained):
     assert json.loads((trained / "label_list.json").read_text())["labels"] == LABELS
 
 
-def test_tagging_from_the_run_alone(task, trained, tmp_path):
+def test_tagging_from_the_run_alone(task, trained, tmp_path, chunked_calls):
     out = [f"--init_checkpoint={trained}", f"--output_dir={tmp_path}", f"--test_file={task}/words.jsonl"]
-    assert run_ner.main([*out, "--do_predict", "--max_seq_length=8", "--predict_batch_size=3"]) == 0
+    out += ["--max_seq_length=8", "--predict_batch_size=3", "--attention=chunked"]
+    assert run_ner.main([*out, "--do_predict"]) == 0 and chunked_calls
     rows = [json.loads(line) for line in (tmp_path / "test_predictions.jsonl").open()]
     expected = read_tagged(trained / "test_predictions.conll")
     assert [(row["words"], row["tags"], row["n"]) for row in rows] == [

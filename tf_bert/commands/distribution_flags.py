@@ -54,6 +54,17 @@ def add_distribution_flags(flags: Flags) -> None:
     flags.refuse("master", "it was the address of a TensorFlow 1 session; use --tpu_name=grpc://ADDRESS for a TPU")
 
 
+def add_attention_flag(flags: Flags) -> None:
+    """Adds the flag of BERT's commands that says how attention is computed."""
+    flags.enum(
+        "attention",
+        "plain",
+        ["plain", "chunked"],
+        "How attention is computed. chunked gives the same values without the matrix of all scores: for 512 tokens and "
+        "more it needs a fraction of the memory.",
+    )
+
+
 def strategy_from_flags(values):
     """Sets the precision and makes the strategy that the flags ask for. Call it before anything else of TensorFlow.
 

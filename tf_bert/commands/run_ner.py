@@ -68,7 +68,7 @@ def run(flags) -> int:
     chief = runs.is_chief(strategy)
 
     def make_model():
-        return BertTokenClassifier(config, num_labels=len(labels))
+        return BertTokenClassifier(config, num_labels=len(labels), attention=flags.attention)
 
     if flags.do_train:
         features = _features(flags, train, labels, tokenizer, "train")

@@ -3,7 +3,12 @@
 import os
 from collections.abc import Sequence
 
-from tf_bert.commands.distribution_flags import add_distribution_flags, run_options, strategy_from_flags
+from tf_bert.commands.distribution_flags import (
+    add_attention_flag,
+    add_distribution_flags,
+    run_options,
+    strategy_from_flags,
+)
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -57,13 +62,7 @@ FLAGS.boolean(
     "Whether each of several workers reads only its share of the files, instead of all. The order of the records "
     "then depends on the number of workers.",
 )
-FLAGS.enum(
-    "attention",
-    "plain",
-    ["plain", "chunked"],
-    "How attention is computed. chunked gives the same values without the matrix of all scores: for 512 tokens and "
-    "more it needs a fraction of the memory.",
-)
+add_attention_flag(FLAGS)
 FLAGS.string(
     "vocab_file", None, "The vocabulary of the records, for export/. By default the one they were made with, if found."
 )

@@ -74,7 +74,7 @@ def run(flags) -> int:
     chief = runs.is_chief(strategy)
 
     def make_model():
-        model = BertQuestionAnswering(config, add_pooler=True)
+        model = BertQuestionAnswering(config, add_pooler=True, attention=flags.attention)
         model.bert.pooler.trainable = False  # unused, but the original's checkpoints have it
         return model
 
