@@ -1,7 +1,7 @@
 """How GPT learns, and how fast, against the same model in plain PyTorch (nanoGPT's architecture), on this machine.
 
     python benchmarks/gpt_training.py --peer_python PATH [--steps 200] [--time_steps 6]
-        [--minutes 0] [--xla] [--small] [--threads N]
+        [--xla] [--small] [--threads N]
 
 PATH is a Python that can ``import torch`` (2.13 was compared). A character model reads a book of ../shared/data (or
 TF_BERT_DATA). Both sides have the same initial weights, batches, Adam and clipping, and GELU in its tanh form.
@@ -9,7 +9,6 @@ TF_BERT_DATA). Both sides have the same initial weights, batches, Adam and clipp
 1. Loss curve: ``--steps`` updates without dropout; prints the largest relative difference.
 2. Step time: 6 layers of width 384, context 256, batch 12 (nanoGPT's on a CPU), ``--time_steps`` updates of each side
    in turn, without and with dropout 0.1; prints the median of the ratios. ``--small`` takes the model of the curve.
-3. With ``--minutes=20``: trains ours so long, the twin as many updates, and prints bits per held-out character.
 """
 
 import argparse
@@ -41,18 +40,14 @@ def batch(data, i, size, context, seed=1):
 """
 exec(BATCHES)
 
-PEER = (
-    BATCHES
-    + r"""
-import json, math, sys, time
+# The model and its AdamW from a `request`; benchmarks/gpt_book.py has the same.
+PEER_MODEL = r"""
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-request = json.loads(sys.stdin.readline())
 c, t = request["config"], request["training"]
 torch.set_num_threads(request["threads"])
-train, held_out = np.load(request["train"]), np.load(request["held_out"])
 weights = {k: torch.tensor(v) for k, v in np.load(request["weights"]).items()}
 H, N, drop = c["hidden_size"], c["num_attention_heads"], c["hidden_dropout_prob"]
 
@@ -92,31 +87,32 @@ decayed = [p for p in model.parameters() if p.dim() >= 2]
 others = [p for p in model.parameters() if p.dim() < 2]
 groups = [{"params": decayed, "weight_decay": t["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
 optimizer = torch.optim.AdamW(groups, lr=t["learning_rate"], betas=(0.9, t["beta_2"]), eps=1e-8)
+"""
+
+PEER = (
+    BATCHES
+    + """
+import json, sys, time
+request = json.loads(sys.stdin.readline())
+train = np.load(request["train"])
+"""
+    + PEER_MODEL
+    + r"""
 print("ready", flush=True)
 done = 0
 for line in sys.stdin:
-    order = json.loads(line)
     losses = []
-    if order["do"] == "train":
-        model.train()
-        start = time.perf_counter()
-        for _ in range(order["steps"]):
-            x, y = (torch.tensor(a, dtype=torch.long) for a in batch(train, done, c["batch"], c["context"]))
-            loss = model(x, y)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), t["clip"])
-            optimizer.step()
-            losses.append(loss.item())
-            done += 1
-        print(json.dumps([losses, time.perf_counter() - start]), flush=True)
-    else:
-        model.eval()
-        with torch.no_grad():
-            for i in range(order["batches"]):
-                x, y = batch(held_out, i, c["batch"], c["context"], 2)
-                losses.append(model(torch.tensor(x, dtype=torch.long), torch.tensor(y, dtype=torch.long)).item())
-        print(json.dumps([losses, 0.0]), flush=True)
+    start = time.perf_counter()
+    for _ in range(json.loads(line)["steps"]):
+        x, y = (torch.tensor(a, dtype=torch.long) for a in batch(train, done, c["batch"], c["context"]))
+        loss = model(x, y)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), t["clip"])
+        optimizer.step()
+        losses.append(loss.item())
+        done += 1
+    print(json.dumps([losses, time.perf_counter() - start]), flush=True)
 """
 )
 
@@ -146,29 +142,6 @@ class Ours:
         )
         self.model.compile(optimizer, jit_compile=xla)
 
-    def weights(self):
-        """Under the twin's names."""
-        of = {w.path.removeprefix("gpt/"): np.asarray(w) for w in self.model.weights if "seed" not in w.path}
-        named = {
-            "wte.weight": of["input_ids/word_embeddings"],
-            "wpe.weight": of["input_ids/position_embeddings"],
-            "ln_f.weight": of["output/LayerNorm/gamma"],
-            "ln_f.bias": of["output/LayerNorm/beta"],
-        }
-        for i in range(self.config["num_hidden_layers"]):
-            at = f"layer_{i}/"
-            qkv = [f"{at}attention/self/{name}/" for name in ("query", "key", "value")]
-            named[f"h.{i}.attn.weight"] = np.concatenate([of[f"{name}kernel"] for name in qkv], 1).T
-            named[f"h.{i}.attn.bias"] = np.concatenate([of[f"{name}bias"] for name in qkv])
-            dense = {"proj": "attention/output/dense", "fc": "intermediate/dense", "out": "output/dense"}
-            for there, here in dense.items():
-                named[f"h.{i}.{there}.weight"] = of[f"{at}{here}/kernel"].T
-                named[f"h.{i}.{there}.bias"] = of[f"{at}{here}/bias"]
-            for there, here in {"ln_1": "attention/output/LayerNorm", "ln_2": "output/LayerNorm"}.items():
-                named[f"h.{i}.{there}.weight"] = of[f"{at}{here}/gamma"]
-                named[f"h.{i}.{there}.bias"] = of[f"{at}{here}/beta"]
-        return named
-
     def _batch(self, text, i, seed):
         x, y = batch(text, i, self.config["batch"], self.config["context"], seed)  # noqa: F821 (from BATCHES)
         return {"input_ids": x, "label_ids": y}
@@ -182,12 +155,29 @@ class Ours:
             self.done += 1
         return losses, time.perf_counter() - start
 
-    def evaluate(self, batches):
-        losses = []
-        for i in range(batches):
-            self.model.reset_metrics()
-            losses.append(float(self.model.test_on_batch(self._batch(self.texts[1], i, 2), return_dict=True)["loss"]))
-        return losses
+
+def twin_weights(model):
+    """The weights of a GPT under the twin's names."""
+    of = {w.path.removeprefix("gpt/"): np.asarray(w) for w in model.weights if "seed" not in w.path}
+    named = {
+        "wte.weight": of["input_ids/word_embeddings"],
+        "wpe.weight": of["input_ids/position_embeddings"],
+        "ln_f.weight": of["output/LayerNorm/gamma"],
+        "ln_f.bias": of["output/LayerNorm/beta"],
+    }
+    for i in range(model.config.num_hidden_layers):
+        at = f"layer_{i}/"
+        qkv = [f"{at}attention/self/{name}/" for name in ("query", "key", "value")]
+        named[f"h.{i}.attn.weight"] = np.concatenate([of[f"{name}kernel"] for name in qkv], 1).T
+        named[f"h.{i}.attn.bias"] = np.concatenate([of[f"{name}bias"] for name in qkv])
+        dense = {"proj": "attention/output/dense", "fc": "intermediate/dense", "out": "output/dense"}
+        for there, here in dense.items():
+            named[f"h.{i}.{there}.weight"] = of[f"{at}{here}/kernel"].T
+            named[f"h.{i}.{there}.bias"] = of[f"{at}{here}/bias"]
+        for there, here in {"ln_1": "attention/output/LayerNorm", "ln_2": "output/LayerNorm"}.items():
+            named[f"h.{i}.{there}.weight"] = of[f"{at}{here}/gamma"]
+            named[f"h.{i}.{there}.bias"] = of[f"{at}{here}/beta"]
+    return named
 
 
 class Twin:
@@ -198,7 +188,7 @@ class Twin:
         for path, text in zip(paths.values(), ours.texts, strict=True):
             np.save(path, text)
         weights = os.path.join(folder, "weights.npz")
-        np.savez(weights, **ours.weights())
+        np.savez(weights, **twin_weights(ours.model))
         self.process = subprocess.Popen(
             [python, "-c", PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -239,7 +229,6 @@ def main():
     )
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--time_steps", type=int, default=6)
-    parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--xla", action="store_true")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
@@ -275,17 +264,6 @@ def main():
             mine, other = (statistics.median(column) for column in zip(*times, strict=True))
             ratio = statistics.median(a / b for a, b in times)
             print(f"step with dropout {dropout}: {mine:.3f} s, PyTorch {other:.3f} s: {ratio:.2f} times", flush=True)
-            twin.close()
-        if flags.minutes:
-            ours = Ours(small, texts, flags.xla)
-            twin = Twin(flags.peer_python, ours, folder, flags.threads)
-            end = time.monotonic() + 60 * flags.minutes
-            while time.monotonic() < end:
-                ours.train(50)
-            twin.ask(do="train", steps=ours.done)
-            mine, other = np.mean(ours.evaluate(100)), np.mean(twin.ask(do="evaluate", batches=100)[0])
-            print(f"{ours.done:,} steps, held-out bits per character: {mine / np.log(2):.4f}, ", end="")
-            print(f"PyTorch {other / np.log(2):.4f} ({mine / other - 1:+.2%})")
             twin.close()
 
 
