@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tf_bert.commands.senses import cosine, main, word_vectors
+from tf_bert.commands.senses import cosine, main, separation, word_vectors
 from tf_bert.configs import BertConfig, ElmoConfig, GPTConfig
 from tf_bert.models.bert import Bert
 from tf_bert.models.elmo import Elmo
@@ -60,3 +60,73 @@ def test_a_word_that_is_not_there(folder, capsys):
     assert main(flags) == 1
     error = capsys.readouterr().err
     assert "the word 'crane' does not stand in the text 'They sat" in error and error.count("\n") == 1
+
+
+@pytest.fixture
+def senses(tmp_path):
+    """A file of one word in two senses, with two texts each."""
+    path = tmp_path / "senses.tsv"
+    river = ["They sat on the bank of the river.", "On the bank they sat."]
+    money = ["The bank lent him money.", "They lent the bank money."]
+    rows = [("river", text) for text in river] + [("money", text) for text in money]
+    path.write_text("".join(f"bank\t{sense}\t{text}\n" for sense, text in rows), encoding="utf-8")
+    return path
+
+
+def test_a_table_and_a_picture_of_a_file(folder, senses, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    flags = [f"--checkpoint={folder}/bert,{folder}/elmo", f"--input_file={senses}", f"--png_file={tmp_path}/a.png"]
+    assert main(flags) == 0, capsys.readouterr().err
+    title, bert, *rows = capsys.readouterr().out.splitlines()
+    assert "same sense" in title and bert == f"{folder}/bert" and rows[3] == f"{folder}/elmo" and len(rows) == 7
+    for row in (rows[0], rows[4]):  # the same pieces in each text: all are as near, and 1 of 3 others is right
+        assert row.split() == ["bank", "static", "1.000", "1.000", "33%"]
+    model, tokenizer = Bert.from_checkpoint(folder / "bert"), FullTokenizer(folder / "vocab.txt")
+    texts = [line.split("\t")[2] for line in senses.read_text(encoding="utf-8").splitlines()]
+    a, b, c, d = (word_vectors(model, tokenizer, "bank", text)["layer 2"] for text in texts)
+    same = np.mean([cosine(a, b), cosine(c, d)])
+    other = np.mean([cosine(x, y) for x in (a, b) for y in (c, d)])
+    assert rows[2].split()[2:4] == [f"{same:.3f}", f"{other:.3f}"]
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_nearest_text():
+    """Three at their places, one nearer to the other sense."""
+    angles = {"river": [0.0, 0.1], "money": [2.0, 0.3]}
+    vectors = {
+        sense: [{"layer 1": np.array([np.cos(angle), np.sin(angle)])} for angle in some]
+        for sense, some in angles.items()
+    }
+    same, other, right = separation(vectors)["layer 1"]
+    assert right == 0.75  # 0 and 0.1 have each other, 2.0 has 0.3; but 0.3 has 0.1
+    assert same == pytest.approx(np.mean(np.cos([0.1, 1.7])))
+    assert other == pytest.approx(np.mean(np.cos([2.0, 0.3, 1.9, 0.2])))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("bank\triver", "senses.tsv: line 5: found 2 columns, expected 3: word, sense, text"),
+        ("crane\tbird\tA heron.", "senses.tsv: line 5: the word 'crane' does not stand in the text 'A heron.'"),
+        ("crane\tbird\tA crane.", "the word 'crane' has 1 of 'bird'; expected two senses with two texts each"),
+    ],
+)
+def test_a_bad_file(senses, capsys, line, said):
+    with open(senses, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    assert main(["--checkpoint=nowhere", f"--input_file={senses}"]) == 1
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--input_file=a.tsv", "--word=bank"], "not both"),
+        (["--word=bank", "--text=A bank."], "give --word, --text and --other_text, or --input_file"),
+        (["--word=a", "--text=a", "--other_text=a", "--png_file=a.png"], "--png_file draws what --input_file gives"),
+    ],
+)
+def test_flags_that_do_not_go_together(capsys, flags, said):
+    assert main(["--checkpoint=nowhere", *flags]) == 2
+    assert said in capsys.readouterr().err

@@ -87,6 +87,37 @@ def plot_lines(
             axes.set_title(title, fontsize=10)
 
 
+def plot_senses(
+    path: str | os.PathLike, figures: Mapping[tuple[str, str], Mapping[str, tuple[float, float, float]]]
+) -> None:
+    """Draws how alike a word's vectors are in texts of the same sense (solid) and of different senses (dashed).
+
+    Args:
+        path: the picture.
+        figures: for each model and word, what `tf_bert.commands.senses.separation` gives; the words are the same for
+            each model.
+    """
+    models, words = (list(dict.fromkeys(column)) for column in zip(*figures, strict=True))
+    layers = {model: list(figures[model, words[0]]) for model in models}
+    with figure(path, 1.5 + 0.55 * sum(1 + len(names) for names in layers.values()), 4.2) as axes:
+        ticks, start = [], 0
+        for model, names in layers.items():
+            places = range(start, start + len(names))
+            for number, word in enumerate(words):
+                for column, style in ((0, "o-"), (1, "o--")):
+                    points = [figures[model, word][name][column] for name in names]
+                    label = word if not start and not column else None
+                    axes.plot(places, points, style, color=f"C{number}", markersize=4, label=label)
+            axes.text(start, 1.03, _shown([model])[0], fontsize=9)
+            ticks += zip(places, names, strict=True)
+            start += len(names) + 1
+        axes.set_xticks(*zip(*ticks, strict=True), fontsize=8, rotation=30)
+        axes.set_ylabel("cosine: same sense (solid), other sense (dashed)", fontsize=9)
+        axes.set_ylim(top=1.1)
+        axes.grid(alpha=0.3, axis="y")
+        axes.legend(loc="lower left")
+
+
 def plot_positions(path: str | os.PathLike, table, title: str = "") -> None:
     """Draws positional encodings [positions, H], a row for each position."""
     table = np.asarray(table, "float32")
