@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_bert.backend import recompute
 from tf_bert.configs import BertConfig
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.layers.feed_forward import create_initializer
@@ -14,6 +13,7 @@ from tf_bert.layers.packed_rows import packed_rows
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
+from tf_bert.training.execution import recompute
 from tf_bert.training.trainer import Trainer
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_bert.backend import at_least_float32, recompute
+from tf_bert.backend import at_least_float32
 from tf_bert.configs import GPTConfig
 from tf_bert.layers.heads import correct, cross_entropy
 from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.models.checkpointed import Checkpointed
 from tf_bert.models.configured import Configured
+from tf_bert.training.execution import recompute
 from tf_bert.training.trainer import Trainer
 
 

@@ -1,4 +1,4 @@
-"""How `Trainer.fit` and `Trainer.evaluate` run their steps: on all replicas, several in one call."""
+"""How `Trainer.fit` and `Trainer.evaluate` run their steps: on all replicas, several in one call, in less memory."""
 
 import re
 from collections.abc import Callable
@@ -78,3 +78,29 @@ class StepFunction:
             except tf.errors.OutOfRangeError:
                 break
         return logs
+
+
+def recompute(layer: keras.Layer) -> Callable:
+    """``layer``, but its activations are computed again in the backward pass instead of being kept (Chen et al. 2016).
+
+    The second pass draws the dropout masks of the first, because both start from the same seeds; `keras.remat` draws
+    others, and its gradients are those of another network than the one that gave the loss.
+    """
+    seeds = [variable for variable in layer.variables if variable.name == "seed_generator_state"]
+
+    def call(*inputs, **arguments):
+        before = [(seed, tf.identity(seed.value)) for seed in seeds]
+        with_gradient = [x is not None and keras.backend.is_float_dtype(x.dtype) for x in inputs]
+
+        def forward(*tensors):
+            tensors = iter(tensors)
+            given = [next(tensors) if has else x for has, x in zip(with_gradient, inputs, strict=True)]
+            with keras.StatelessScope(before):
+                return layer(*given, **arguments)
+
+        outputs = tf.recompute_grad(forward)(*[x for has, x in zip(with_gradient, inputs, strict=True) if has])
+        for seed, value in before:
+            seed.assign(value + [0, 1])
+        return outputs
+
+    return call

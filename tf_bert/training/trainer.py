@@ -64,7 +64,7 @@ class Trainer(keras.Model):
         weight_epsilon: what is added to the weight sum of a loss in training: ``{"masked_lm_loss": 1e-5}`` in BERT.
         label_name: the key of ``inputs`` under which ``fit(x, y)`` puts ``y``.
         recompute: None, or False in a model that has blocks and heeds what ``compile`` sets here
-            (`tf_bert.backend.recompute`).
+            (`tf_bert.training.execution.recompute`).
 
     Example:
         >>> class Line(Trainer):
