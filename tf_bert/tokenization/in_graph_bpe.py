@@ -83,6 +83,8 @@ class InGraphBytePairTokenizer(keras.layers.Layer):
         array([b'low!'], dtype=object)
     """
 
+    _tokenizer_class = GPT2Tokenizer
+
     def __init__(
         self,
         vocabulary: str | os.PathLike | Sequence[str],
@@ -95,7 +97,7 @@ class InGraphBytePairTokenizer(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if isinstance(vocabulary, str | os.PathLike):
-            tokenizer = GPT2Tokenizer(vocabulary, special_tokens_in_text=special_tokens_in_text)
+            tokenizer = self._tokenizer_class(vocabulary, special_tokens_in_text=special_tokens_in_text)
             vocabulary, merges = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size)), tokenizer.merges
         if padding not in ("right", "left") or truncation not in ("right", "left"):
             raise ValueError(f"padding and truncation must be 'right' or 'left', not {padding!r} and {truncation!r}")
@@ -113,20 +115,25 @@ class InGraphBytePairTokenizer(keras.layers.Layer):
         self.supports_jit = False  # XLA has no strings
 
     def _make_constants(self, vocab: dict[str, int]) -> None:
-        size = self.vocab_size
-        pairs = {vocab[a] * size + vocab[b]: (rank, vocab[a + b]) for rank, (a, b) in enumerate(self.merges)}
-        keys = sorted(pairs)
         texts = [piece_bytes(piece) for piece in self.pieces]
+        self._make_merges(vocab)
         with tf.init_scope(), tf.device("CPU:0"):  # constants, wherever the layer is made
             self._classes = tf.constant(character_classes())
             self._byte_ids = tf.constant([vocab[symbol] for symbol in map(bytes_to_unicode().get, range(256))])
-            self._pairs = tf.constant([*keys, _NO_PAIR], tf.int64)
-            self._ranks = tf.constant([*(pairs[key][0] for key in keys), _NO_RANK], tf.int32)
-            self._merged = tf.constant([*(pairs[key][1] for key in keys), 0], tf.int32)
             self._texts = tf.constant(texts)
             self._lengths = tf.constant([len(text) for text in texts])
         signature = [tf.TensorSpec([None], tf.string)]
         self._split_rows = tf.function(self._ids_and_characters, signature, autograph=False)  # fast eagerly too
+
+    def _make_merges(self, vocab: dict[str, int]) -> None:
+        # Pairs of ids as one number; the id beyond all others is that of what has no piece, and merges with nothing.
+        self._radix = self.vocab_size + 1
+        pairs = {vocab[a] * self._radix + vocab[b]: (rank, vocab[a + b]) for rank, (a, b) in enumerate(self.merges)}
+        keys = sorted(pairs)
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._pairs = tf.constant([*keys, _NO_PAIR], tf.int64)
+            self._ranks = tf.constant([*(pairs[key][0] for key in keys), _NO_RANK], tf.int32)
+            self._merged = tf.constant([*(pairs[key][1] for key in keys), 0], tf.int32)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of the pieces of texts.
@@ -250,7 +257,7 @@ class InGraphBytePairTokenizer(keras.layers.Layer):
         """Merges neighbours in all words at once: in each round the best pair of each word, from left to right."""
 
         def one_round(ids, word, _):
-            key = tf.cast(ids[:-1], tf.int64) * self.vocab_size + tf.cast(ids[1:], tf.int64)
+            key = tf.cast(ids[:-1], tf.int64) * self._radix + tf.cast(ids[1:], tf.int64)
             place = tf.searchsorted(self._pairs, key)
             known = (tf.gather(self._pairs, place) == key) & (word[:-1] == word[1:])
             rank = tf.where(known, tf.gather(self._ranks, place), _NO_RANK)

@@ -30,7 +30,119 @@ class Pieces(NamedTuple):
     splits: tf.Tensor
 
 
-class GraphWords:
+class CutWords(NamedTuple):
+    """Words of all lines, one after the other.
+
+    ``codes`` [characters] are their code points; the characters of word i are those from ``at[i]`` to ``at[i + 1]``,
+    the words of line i those from ``lines_at[i]`` to ``lines_at[i + 1]``. Each character was made of those from
+    ``starts`` to ``ends`` of all lines together, of which those of line i begin at ``source_at[i]``.
+    """
+
+    codes: tf.Tensor
+    at: tf.Tensor
+    lines_at: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    source_at: tf.Tensor
+
+
+class WordCutter:
+    """Splits lines into words, as `BasicTokenizer` does.
+
+    Args:
+        do_lower_case: the switches of `BasicTokenizer`.
+        strip_accents: likewise.
+        tokenize_chinese_chars: likewise.
+    """
+
+    def __init__(self, do_lower_case: bool, strip_accents: bool, tokenize_chinese_chars: bool):
+        self.do_lower_case = do_lower_case
+        with tf.init_scope(), tf.device("CPU:0"):  # constants, wherever the layer is made
+            tables = cp.code_point_tables(do_lower_case, strip_accents, tokenize_chinese_chars)
+            self.entries, self.expansions, self.row_splits, self.combining = map(tf.constant, tables)
+
+    def cut(self, lines: tf.Tensor) -> CutWords:
+        """Splits lines of any characters into words."""
+        decoded = tf.strings.unicode_decode(lines, "UTF-8", errors="ignore")
+        codes, lines_at = decoded.values, tf.cast(decoded.row_splits, tf.int32)
+        last = tf.size(self.entries) - 1
+        out = tf.bitwise.bitwise_xor(tf.gather(self.entries, tf.minimum(codes, last)), codes)
+        source = tf.range(tf.size(out))
+        out, source, end, splits = tf.cond(
+            tf.reduce_any(_has(out, cp.RARE)),
+            lambda: self.rewrite(out, lines_at),
+            lambda: (out, source, source + 1, lines_at),
+        )
+
+        # Words: what stands between spaces; a Chinese character and a punctuation mark each by itself.
+        space, alone = _has(out, cp.SPACE), _has(out, cp.CHINESE | cp.PUNCTUATION)
+        begins = alone | tf.concat([[True], (space | alone)[:-1]], 0)[: tf.size(out)]
+        lines_with_text = tf.boolean_mask(splits[:-1], splits[:-1] < tf.size(out))[:, None]
+        begins = tf.tensor_scatter_nd_update(begins, lines_with_text, tf.ones_like(lines_with_text[:, 0], tf.bool))
+        kept = _where(~space)
+        codes = tf.bitwise.bitwise_and(tf.gather(out, kept), cp.CODE)
+        words_at = _where(tf.gather(begins, kept))
+        lines_of_words_at = tf.searchsorted(tf.gather(kept, words_at), splits)
+        words_at = tf.concat([words_at, [tf.size(kept)]], 0)
+        return CutWords(codes, words_at, lines_of_words_at, tf.gather(source, kept), tf.gather(end, kept), lines_at)
+
+    def rewrite(self, out: tf.Tensor, splits_of_source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Deletes, expands and reorders where it is not one character for one.
+
+        Args:
+            out: int32 [n], entries of the characters of all lines.
+            splits_of_source: where the lines begin and end in them.
+
+        Returns:
+            The entries that remain, for each the character of the source where it starts and where it ends, and where
+            the lines begin and end in them.
+        """
+        source = _where(~_has(out, cp.DELETED))
+        out = tf.gather(out, source)
+        splits = tf.searchsorted(source, splits_of_source)
+        if self.do_lower_case:
+            out = _final_sigmas(out, splits)
+        # What is not combining begins a run; the combining characters of a run are to be in canonical order.
+        line_begins = tf.scatter_nd(splits[:-1, None], tf.ones_like(splits[:-1]), [tf.size(out) + 1])[:-1]
+        run = tf.cumsum(tf.maximum(line_begins, 1 - tf.cast(_has(out, cp.COMBINING), tf.int32)))
+
+        several = _has(out, cp.SEVERAL)
+        row = tf.where(several, tf.bitwise.bitwise_and(out, cp.CODE), 0)
+        row_at = tf.gather(self.row_splits, row)
+        length = tf.where(several, tf.gather(self.row_splits, row + 1) - row_at, 1)
+        origin = tf.repeat(tf.range(tf.size(out)), length)
+        place = tf.range(tf.size(origin)) - tf.gather(tf.cumsum(length, exclusive=True), origin)
+        several = tf.gather(several, origin)
+        expanded = tf.gather(self.expansions, tf.where(several, tf.gather(row_at, origin) + place, 0))
+        out = tf.where(several, expanded, tf.gather(out, origin))
+        source = tf.gather(source, origin)
+
+        kept = _where(~_has(out, cp.ACCENT))
+        # An accent belongs to the character before it, up to the next character or the end of the line.
+        line = tf.gather(tf.cumsum(line_begins) - 1, tf.gather(origin, kept))
+        line_end = tf.gather(tf.searchsorted(origin, splits), line + 1)
+        following = tf.minimum(tf.concat([kept[1:], [tf.size(out)]], 0)[: tf.size(kept)], line_end)
+        start, end = tf.gather(source, kept), tf.gather(source, following - 1) + 1
+        out = tf.gather(out, kept)
+        end = tf.where(_has(out, cp.CHINESE), start + 1, end)
+        splits = tf.searchsorted(start, splits_of_source)
+        run = tf.gather(run, tf.gather(origin, kept))
+        return self.in_canonical_order(out, run), start, end, splits
+
+    def in_canonical_order(self, out: tf.Tensor, run: tf.Tensor) -> tf.Tensor:
+        """Sorts the combining characters of each run by their class; the order of the runs is kept."""
+        combining = _has(out, cp.COMBINING)
+
+        def in_order() -> tf.Tensor:
+            place = tf.searchsorted(self.combining[:, 0], tf.bitwise.bitwise_and(out, cp.CODE))
+            number = tf.gather(self.combining[:, 1], tf.minimum(place, tf.shape(self.combining)[0] - 1))
+            key = tf.cast(run, tf.int64) * 256 + tf.cast(tf.where(combining, number, 0), tf.int64)
+            return tf.gather(out, tf.argsort(key, stable=True))
+
+        return tf.cond(tf.reduce_any(combining), in_order, lambda: out)
+
+
+class GraphWords(WordCutter):
     """Splits lines into pieces, as `FullTokenizer` does.
 
     Args:
@@ -45,12 +157,10 @@ class GraphWords:
     """
 
     def __init__(self, pieces: Sequence[str], do_lower_case: bool, strip_accents: bool, tokenize_chinese_chars: bool):
-        self.do_lower_case = do_lower_case
+        super().__init__(do_lower_case, strip_accents, tokenize_chinese_chars)
         text = tensorflow_text_or_error()
         vocab = _unique(pieces)
-        with tf.init_scope(), tf.device("CPU:0"):  # constants, wherever the layer is made
-            tables = cp.code_point_tables(do_lower_case, strip_accents, tokenize_chinese_chars)
-            self.entries, self.expansions, self.row_splits, self.combining = map(tf.constant, tables)
+        with tf.init_scope(), tf.device("CPU:0"):
             try:
                 # Whole words of any script, at most 200 characters of 4 bytes; and lines of plain ASCII.
                 self.words = text.FastWordpieceTokenizer(
@@ -107,28 +217,7 @@ class GraphWords:
 
     def split_any(self, lines: tf.Tensor, offsets: bool) -> Pieces:
         """Splits lines of any characters."""
-        decoded = tf.strings.unicode_decode(lines, "UTF-8", errors="ignore")
-        codes, lines_at = decoded.values, tf.cast(decoded.row_splits, tf.int32)
-        last = tf.size(self.entries) - 1
-        out = tf.bitwise.bitwise_xor(tf.gather(self.entries, tf.minimum(codes, last)), codes)
-        source = tf.range(tf.size(out))
-        out, source, end, splits = tf.cond(
-            tf.reduce_any(_has(out, cp.RARE)),
-            lambda: self.rewrite(out, lines_at),
-            lambda: (out, source, source + 1, lines_at),
-        )
-
-        # Words: what stands between spaces; a Chinese character and a punctuation mark each by itself.
-        space, alone = _has(out, cp.SPACE), _has(out, cp.CHINESE | cp.PUNCTUATION)
-        begins = alone | tf.concat([[True], (space | alone)[:-1]], 0)[: tf.size(out)]
-        lines_with_text = tf.boolean_mask(splits[:-1], splits[:-1] < tf.size(out))[:, None]
-        begins = tf.tensor_scatter_nd_update(begins, lines_with_text, tf.ones_like(lines_with_text[:, 0], tf.bool))
-        kept = _where(~space)
-        codes = tf.bitwise.bitwise_and(tf.gather(out, kept), cp.CODE)
-        words_at = _where(tf.gather(begins, kept))
-        lines_of_words_at = tf.searchsorted(tf.gather(kept, words_at), splits)
-        words_at = tf.concat([words_at, [tf.size(kept)]], 0)
-
+        codes, words_at, lines_of_words_at, starts, ends, source_at = self.cut(lines)
         words = tf.strings.unicode_encode(tf.RaggedTensor.from_row_splits(codes, words_at, validate=False), "UTF-8")
         too_long = words_at[1:] - words_at[:-1] > _MAX_CHARS_PER_WORD
         words = tf.where(too_long, "[UNK]", words)
@@ -146,66 +235,11 @@ class GraphWords:
         first_byte = tf.gather(word_byte, word) + tf.cast(first_byte.values, tf.int32)
         end_byte = tf.gather(word_byte, word) + tf.cast(end_byte.values, tf.int32)
         end_byte = tf.where(tf.gather(too_long, word), tf.gather(word_byte, word + 1), end_byte)
-        first = tf.gather(kept, tf.searchsorted(bytes_at, first_byte))
-        last = tf.gather(kept, tf.searchsorted(bytes_at, end_byte) - 1)
+        first = tf.gather(starts, tf.searchsorted(bytes_at, first_byte))
+        end = tf.gather(ends, tf.searchsorted(bytes_at, end_byte) - 1)
         line = tf.cast(tf.RaggedTensor.from_row_splits(ids.values, pieces_at, validate=False).value_rowids(), tf.int32)
-        line_at = tf.gather(lines_at, line)
-        return Pieces(ids.values, tf.gather(source, first) - line_at, tf.gather(end, last) - line_at, pieces_at)
-
-    def rewrite(self, out: tf.Tensor, splits_of_source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Deletes, expands and reorders where it is not one character for one.
-
-        Args:
-            out: int32 [n], entries of the characters of all lines.
-            splits_of_source: where the lines begin and end in them.
-
-        Returns:
-            The entries that remain, for each the character of the source where it starts and where it ends, and where
-            the lines begin and end in them.
-        """
-        source = _where(~_has(out, cp.DELETED))
-        out = tf.gather(out, source)
-        splits = tf.searchsorted(source, splits_of_source)
-        if self.do_lower_case:
-            out = _final_sigmas(out, splits)
-        # What is not combining begins a run; the combining characters of a run are to be in canonical order.
-        line_begins = tf.scatter_nd(splits[:-1, None], tf.ones_like(splits[:-1]), [tf.size(out) + 1])[:-1]
-        run = tf.cumsum(tf.maximum(line_begins, 1 - tf.cast(_has(out, cp.COMBINING), tf.int32)))
-
-        several = _has(out, cp.SEVERAL)
-        row = tf.where(several, tf.bitwise.bitwise_and(out, cp.CODE), 0)
-        row_at = tf.gather(self.row_splits, row)
-        length = tf.where(several, tf.gather(self.row_splits, row + 1) - row_at, 1)
-        origin = tf.repeat(tf.range(tf.size(out)), length)
-        place = tf.range(tf.size(origin)) - tf.gather(tf.cumsum(length, exclusive=True), origin)
-        several = tf.gather(several, origin)
-        expanded = tf.gather(self.expansions, tf.where(several, tf.gather(row_at, origin) + place, 0))
-        out = tf.where(several, expanded, tf.gather(out, origin))
-        source = tf.gather(source, origin)
-
-        kept = _where(~_has(out, cp.ACCENT))
-        # An accent belongs to the character before it, up to the next character or the end of the line.
-        line = tf.gather(tf.cumsum(line_begins) - 1, tf.gather(origin, kept))
-        line_end = tf.gather(tf.searchsorted(origin, splits), line + 1)
-        following = tf.minimum(tf.concat([kept[1:], [tf.size(out)]], 0)[: tf.size(kept)], line_end)
-        start, end = tf.gather(source, kept), tf.gather(source, following - 1) + 1
-        out = tf.gather(out, kept)
-        end = tf.where(_has(out, cp.CHINESE), start + 1, end)
-        splits = tf.searchsorted(start, splits_of_source)
-        run = tf.gather(run, tf.gather(origin, kept))
-        return self.in_canonical_order(out, run), start, end, splits
-
-    def in_canonical_order(self, out: tf.Tensor, run: tf.Tensor) -> tf.Tensor:
-        """Sorts the combining characters of each run by their class; the order of the runs is kept."""
-        combining = _has(out, cp.COMBINING)
-
-        def in_order() -> tf.Tensor:
-            place = tf.searchsorted(self.combining[:, 0], tf.bitwise.bitwise_and(out, cp.CODE))
-            number = tf.gather(self.combining[:, 1], tf.minimum(place, tf.shape(self.combining)[0] - 1))
-            key = tf.cast(run, tf.int64) * 256 + tf.cast(tf.where(combining, number, 0), tf.int64)
-            return tf.gather(out, tf.argsort(key, stable=True))
-
-        return tf.cond(tf.reduce_any(combining), in_order, lambda: out)
+        line_at = tf.gather(source_at, line)
+        return Pieces(ids.values, first - line_at, end - line_at, pieces_at)
 
 
 def _final_sigmas(out: tf.Tensor, splits: tf.Tensor) -> tf.Tensor:
