@@ -167,8 +167,9 @@ def test_a_tagger_learns_on_frozen_layers(tmp_path, kind):
     assert len(again.optimizer.variables) == len(tagger.optimizer.variables)
 
 
-@pytest.mark.slow
-def test_the_command(tmp_path, capsys):
+@pytest.fixture
+def run_flags(tmp_path):
+    """Flags of run_language_modeling for an ELMo on blocks of a small text."""
     from tf_bert.data.language_modeling import write_language_modeling_records
     from tf_bert.tokenization.byte_pair import GPT2Tokenizer
     from tf_bert.tokenization.byte_pair_training import train_byte_pairs
@@ -180,8 +181,13 @@ def test_the_command(tmp_path, capsys):
     write_language_modeling_records([str(tmp_path / "text.txt")], GPT2Tokenizer(tmp_path / "vocab"), [records], 12)
     assert find_blocks(records).block_size == 12
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 280, "hidden_size": 16}), encoding="utf-8")
-    flags = [f"--config_file={tmp_path}/config.json", f"--input_file={records}", f"--output_dir={tmp_path}/run"]
-    flags += ["--model=elmo", "--do_train", "--do_eval", "--num_warmup_steps=2", "--learning_rate=0.02"]
+    flags = ["--model=elmo", f"--config_file={tmp_path}/config.json", f"--input_file={records}", "--do_train"]
+    return [*flags, "--num_warmup_steps=2", "--learning_rate=0.02"]
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path, run_flags, capsys):
+    flags = [*run_flags, f"--output_dir={tmp_path}/run", "--do_eval"]
     for steps in (10, 40):
         assert run_language_modeling.main([*flags, f"--num_train_steps={steps}"]) == 0, capsys.readouterr().err
     results = dict(line.split(" = ") for line in (tmp_path / "run" / "eval_results.txt").read_text().splitlines())
@@ -190,3 +196,17 @@ def test_the_command(tmp_path, capsys):
     assert float(results["perplexity"]) == pytest.approx(np.exp(np.mean(losses)))
     again = keras.saving.load_model(tmp_path / "run" / "export" / "elmo.keras")
     assert again.config.hidden_size == 16
+
+
+@pytest.mark.slow
+def test_a_run_in_two_parts_is_the_run_in_one(tmp_path, run_flags, capsys):
+    """With dropout, across two passes over the blocks."""
+    flags = [*run_flags, "--schedule=constant", "--train_batch_size=8"]
+    for name, parts in {"whole": [6], "parts": [3, 6]}.items():
+        for steps in parts:
+            now = [*flags, f"--output_dir={tmp_path}/{name}", f"--num_train_steps={steps}"]
+            assert run_language_modeling.main(now) == 0, capsys.readouterr().err
+    whole, parts = (keras.saving.load_model(tmp_path / name / "export/elmo.keras") for name in ("whole", "parts"))
+    assert whole.config.hidden_dropout_prob == 0.1
+    for one, other in zip(whole.weights, parts.weights, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
