@@ -1,5 +1,6 @@
 """``tf-bert run_gpt``: every task from files to predictions, going on after a stop, and what cannot be."""
 
+import io
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_bert.checkpoints.convert import load_model
 from tf_bert.checkpoints.formats import open_checkpoint
@@ -225,3 +227,33 @@ def test_mistakes_are_named(folder, task, text, flags, message, tmp_path, capsys
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert "Traceback" not in error
+
+
+def lines_in(monkeypatch, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def test_predict_and_export(folder, reviews, tmp_path, monkeypatch, capsys):
+    """All three say what the command wrote as its predictions, also of a .keras file."""
+    expected = table(reviews)[:2]
+    kept = GPTClassifier.from_checkpoint(reviews).save_checkpoint(tmp_path / "kept/model.keras")
+    for place, names in ((reviews, ["bad", "good"]), (kept, ["0", "1"])):  # the labels are beside the run alone
+        lines_in(monkeypatch, "good film\nbad film\n")
+        assert main(["predict", str(place)]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line["label"] for line in found] == names[::-1]
+        np.testing.assert_allclose([list(line["probabilities"].values()) for line in found], expected, rtol=1e-4)
+    assert main(["export", str(reviews), str(tmp_path / "served")]) == 0
+    assert "GPTClassifier with its tokenizer" in capsys.readouterr().out
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    outputs = served.signatures["serving_default"](texts=tf.constant(["good film", "bad film", "good film" * 9]))
+    assert outputs["label"].numpy().tolist()[:2] == [b"good", b"bad"]
+    assert outputs["truncated"].numpy().tolist() == [False, False, True]
+    np.testing.assert_allclose(outputs["probabilities"][:2], expected, rtol=1e-4)
+    assert main(["generate", f"--checkpoint={reviews}", "a"]) == 1
+    assert main(["export", str(reviews), str(tmp_path / "model.onnx")]) == 1
+    assert main(["predict", str(folder / "pre")]) == 1
+    assert main(["convert", str(reviews), str(tmp_path / "hf"), "--format=huggingface"]) == 1
+    error = capsys.readouterr().err
+    for said in ("tf-bert predict reads it", "and no onnx", "was not fine-tuned to classify", "write a .keras file"):
+        assert said in error

@@ -70,11 +70,27 @@ def export_saved_model(
         ValueError: the folder is there already; the model is of another class or has no preprocessor; there are more
             or fewer labels than the model has.
     """
+    tokenizer = _tokenizer(model, max_seq_length)
+    return save_functions(path, model, _signatures(model, tokenizer, label_names(model, labels), max_answer_length))
+
+
+def save_functions(path: str | os.PathLike, model, signatures: dict) -> str:
+    """Writes a SavedModel of functions that call a model.
+
+    Args:
+        path: the folder to write; it must not be there.
+        model: its variables are saved.
+        signatures: name -> function and what it takes, as a list of `tf.TensorSpec`.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the folder is there already.
+    """
     path = os.fspath(path)
     if os.path.exists(path):
         raise ValueError(f"{path} is there already; choose another folder for the SavedModel")
-    tokenizer = _tokenizer(model, max_seq_length)
-    signatures = _signatures(model, tokenizer, _label_names(model, labels), max_answer_length)
     served = tf.Module(name="served")
     served.weights = [variable.value for variable in model.variables]  # the Keras model itself stays outside
     served.functions = {
@@ -113,7 +129,8 @@ def _tokenizer(model: BertTask, max_seq_length: int | None) -> InGraphTokenizer:
     return InGraphTokenizer.from_config(tokenizer.get_config() | {"max_seq_length": limit})
 
 
-def _label_names(model: BertTask, labels: Sequence[str]) -> list[str]:
+def label_names(model, labels: Sequence[str]) -> list[str]:
+    """The labels of a classifier, checked, or their numbers."""
     count = getattr(model, "num_labels", 0)
     if labels and len(labels) != count and getattr(model, "kind", "") != "regression":
         raise ValueError(f"there are {len(labels)} labels ({', '.join(labels)}), and the model has {count}")

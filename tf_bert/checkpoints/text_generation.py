@@ -10,15 +10,16 @@ from tf_bert.decoding import language_model
 from tf_bert.decoding.constraints import Constraints
 from tf_bert.decoding.sampling import Greedy
 from tf_bert.files import make_folder
-from tf_bert.tokenization.in_graph_bpe import InGraphBytePairTokenizer
+from tf_bert.tokenization.byte_pair import BytePairTokenizer, GPT2Tokenizer
+from tf_bert.tokenization.in_graph_gpt1 import in_graph_layer
 
 
 class TextGenerator(tf.Module):
     """Goes on with texts, all inside one graph: tokenizer, model, search and the way back to text.
 
     Args:
-        model: a `GPT` with GPT-2's byte-level vocabulary.
-        vocabulary: the folder of the vocabulary, or its file, see `GPT2Tokenizer`.
+        model: a `GPT`.
+        vocabulary: a `GPT2Tokenizer` or `GPT1Tokenizer`, or what the former is made from.
         search: `Greedy` (the default) or `BeamSearch`.
         max_length: most new tokens.
         prompt_length: of a longer text only so many last tokens are seen; by default all that have room beside the new
@@ -32,7 +33,7 @@ class TextGenerator(tf.Module):
     def __init__(
         self,
         model,
-        vocabulary: str | os.PathLike,
+        vocabulary: BytePairTokenizer | str | os.PathLike,
         search: Any = None,
         max_length: int = 64,
         prompt_length: int | None = None,
@@ -49,7 +50,8 @@ class TextGenerator(tf.Module):
                 f"the context, {context}"
             )
         options = {"max_seq_length": prompt_length, "padding": "left", "truncation": "left"}
-        self.tokenizer = InGraphBytePairTokenizer(vocabulary, **options)
+        tokenizer = vocabulary if isinstance(vocabulary, BytePairTokenizer) else GPT2Tokenizer(vocabulary)
+        self.tokenizer, vocabulary = in_graph_layer(tokenizer, **options), tokenizer.vocab_file
         if self.tokenizer.vocab_size > model.config.vocab_size:
             raise ValueError(
                 f"{vocabulary} has {self.tokenizer.vocab_size} entries, the model's table {model.config.vocab_size} "
@@ -84,7 +86,7 @@ class TextGenerator(tf.Module):
         return tf.sequence_mask(lengths, self._max_length) & (tokens == self._model.config.end_id)
 
 
-def export(model, vocabulary: str | os.PathLike, path: str | os.PathLike, **options: Any) -> str:
+def export(model, vocabulary: BytePairTokenizer | str | os.PathLike, path: str | os.PathLike, **options: Any) -> str:
     """Writes a SavedModel; ``tf.saved_model.load(path)(texts)["texts"]`` is what follows texts [B].
 
     Args:

@@ -11,10 +11,10 @@ FORMATS = {".tflite": "litert", ".onnx": "onnx"}
 FLAGS = Flags(
     "export",
     """
-    Writes a fine-tuned model for serving. A SavedModel takes raw strings and gives labels, answers with their place in
-    the document, or vectors; its tokenizer is inside, and it runs without tf_bert (import tensorflow_text before it is
-    loaded). A file for LiteRT (.tflite) or ONNX (.onnx) is the numeric part alone, from ids to scores, and is only
-    written if it gives the model's numbers.
+    Writes a fine-tuned model, or a GPT, for serving. A SavedModel takes raw strings and gives labels, answers with
+    their place in the document, vectors, or what follows a text; its tokenizer is inside, and it runs without tf_bert
+    (import tensorflow_text before it is loaded; a GPT needs none). A file for LiteRT (.tflite) or ONNX (.onnx) is the
+    numeric part of a BERT alone, from ids to scores, and is only written if it gives the model's numbers.
 
     Example: tf-bert export runs/reviews served
     """,
@@ -29,6 +29,8 @@ FLAGS.integer("max_seq_length", None, "Pieces of an example that are read; by de
 FLAGS.integer("max_answer_length", 30, "Pieces of an answer at most.", minimum=1)
 FLAGS.enum("pooling", None, ["cls", "mean", "max"], "Give vectors of texts: how those of the pieces become one.")
 FLAGS.string("layers", "-1", "With pooling, the layers whose mean is pooled: 0 is the first, -1 the last.")
+FLAGS.integer("max_length", 64, "A GPT that goes on with texts: most new tokens.", minimum=1)
+FLAGS.integer("beam_size", 1, "A GPT that goes on with texts: hypotheses kept; 1 for no beam search.", minimum=1)
 FLAGS.positional("checkpoint", "output")
 
 CLASSES = {
@@ -44,10 +46,18 @@ def run(flags) -> None:
     if os.path.isdir(flags.output):
         raise ValueError(f"{flags.output} is there already; choose another place")
     load_tensorflow()
+    from tf_bert.checkpoints.formats import open_checkpoint
+    from tf_bert.configs import GPTConfig
     from tf_bert.data.label_list import noted_labels
 
     noted = noted_labels(flags.checkpoint) or {}
-    model = _model(flags, noted)
+    checkpoint = open_checkpoint(flags.checkpoint)
+    if isinstance(checkpoint.config, GPTConfig):
+        if chosen != "saved_model":
+            raise ValueError(f"{flags.checkpoint} is a GPT, of which a SavedModel can be written, and no {chosen}")
+        print(f"{flags.output}: {_export_gpt(flags, checkpoint, noted)}")
+        return
+    model = _model(flags, checkpoint, noted)
     length = flags.max_seq_length or noted.get("max_seq_length")
     if chosen == "saved_model":
         from tf_bert.checkpoints.serving import export_saved_model
@@ -75,13 +85,34 @@ def run(flags) -> None:
     print(f"{flags.output}: {outputs} for {size}; at most {difference:.1g} from {type(model).__name__}'s own")
 
 
-def _model(flags, noted: dict):
+def _export_gpt(flags, checkpoint, noted: dict) -> str:
+    """Writes the SavedModel of a GPT; returns what it takes and gives."""
+    from tf_bert.checkpoints.convert import load_model
+
+    model = load_model(flags.checkpoint)
+    load = f"import tensorflow as tf; tf.saved_model.load({flags.output!r})"
+    if checkpoint.architecture == "GPTClassifier":
+        from tf_bert.checkpoints.gpt_serving import export_gpt_classifier
+
+        length = flags.max_seq_length or noted.get("max_seq_length")
+        export_gpt_classifier(model, checkpoint.tokenizer(), flags.output, _labels(flags, noted), length)
+        taken = {"similarity": ", text_pairs=...", "multiple_choice": ", choices=..."}.get(model.task, "")
+        call = f"signatures['serving_default'](texts=tf.constant([...]){taken})"
+        return f"GPTClassifier with its tokenizer. {load}.{call}"
+    from tf_bert.checkpoints.text_generation import export
+    from tf_bert.decoding.beam import BeamSearch
+
+    search = BeamSearch(flags.beam_size) if flags.beam_size > 1 else None
+    options = {"search": search, "max_length": flags.max_length, "prompt_length": flags.max_seq_length}
+    export(model, checkpoint.tokenizer(), flags.output, **options)
+    return f"GPT with its tokenizer, for {flags.max_length} new tokens. {load}(tf.constant([...]))['texts']"
+
+
+def _model(flags, checkpoint, noted: dict):
     """The model, of the class that its checkpoint was trained as, or one of vectors."""
     from tf_bert.checkpoints.convert import load_model
-    from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.models.bert_encoder import BertEncoder
 
-    checkpoint = open_checkpoint(flags.checkpoint)
     if flags.pooling:
         try:
             layers = [int(layer) for layer in flags.layers.split(",")]

@@ -71,6 +71,8 @@ def run(flags) -> None:
     checkpoint = open_checkpoint(flags.checkpoint)
     if not isinstance(checkpoint.config, GPTConfig):
         raise ValueError(f"{flags.checkpoint} holds no GPT: it cannot generate")
+    if checkpoint.architecture == "GPTClassifier":
+        raise ValueError(f"{flags.checkpoint} is a GPT that was fine-tuned to classify: tf-bert predict reads it")
     tokenizer = Numbers() if flags.ids else checkpoint.tokenizer()
     model = load_model(flags.checkpoint, GPT)
     search, options = _options(flags, tokenizer, drawn)

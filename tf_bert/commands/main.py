@@ -13,7 +13,7 @@ COMMANDS = {
     "create_language_modeling_data": "makes TFRecords of blocks of tokens from text",
     "create_pretraining_data": "makes TFRecords of masked sentence pairs from text",
     "create_translation_data": "makes a vocabulary and TFRecords from parallel text",
-    "export": "writes a model for serving: strings in, labels, answers or vectors out",
+    "export": "writes a model for serving: strings in, labels, answers, vectors or text out",
     "extract_features": "writes BERT's vectors for the pieces of texts, or for whole texts",
     "fill_mask": "prints the likeliest words for each [MASK] of a text",
     "generate": "goes on with texts, or talks, with a GPT",

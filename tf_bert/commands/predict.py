@@ -14,9 +14,9 @@ from tf_bert.commands.quiet import load_tensorflow
 FLAGS = Flags(
     "predict",
     """
-    Predicts for each line of standard input with a model that was fine-tuned: a folder that run_classifier, run_ner or
-    run_squad left, or a checkpoint in any format. One line out for each line in, in order; memory does not grow.
-    A line is, for a classifier, a text or TEXT ||| TEXT; for a tagger, words separated by blanks; for question
+    Predicts for each line of standard input with a model that was fine-tuned: a folder that run_classifier, run_ner,
+    run_squad or run_gpt left, or a checkpoint in any format. One line out for each line in, in order; memory does not
+    grow. A line is, for a classifier, a text or TEXT ||| TEXT; for a tagger, words separated by blanks; for question
     answering, QUESTION ||| TEXT; for multiple choice, TEXT ||| CHOICE ||| CHOICE ...
 
     Example: tf-bert predict runs/reviews < reviews.txt > labels.jsonl
@@ -93,16 +93,16 @@ def _line(flags, predictor, result: dict) -> str:
 
 def _predictor(flags):
     from tf_bert.checkpoints.formats import open_checkpoint
-    from tf_bert.configs import BertConfig
+    from tf_bert.configs import BertConfig, GPTConfig
     from tf_bert.data.label_list import noted_labels
     from tf_bert.data.squad_predictions import AnswerOptions
     from tf_bert.training import text_prediction
 
     config = BertConfig.from_json_file(flags.bert_config_file) if flags.bert_config_file else None
     checkpoint = open_checkpoint(flags.checkpoint, config)
-    if not isinstance(checkpoint.config, BertConfig):
-        raise ValueError(f"{flags.checkpoint} is no BERT; tf-bert predict is for BERT that was fine-tuned")
     noted = noted_labels(flags.checkpoint) or {"kind": None, "labels": []}
+    if isinstance(checkpoint.config, GPTConfig):
+        return _gpt_predictor(flags, checkpoint, noted)
     architecture = KINDS.get(noted["kind"], checkpoint.architecture)
     if architecture not in KINDS.values():
         raise ValueError(
@@ -111,11 +111,8 @@ def _predictor(flags):
         )
     tokenizer = _tokenizer(flags, checkpoint)
     model = _model(flags, checkpoint, architecture, noted["kind"])
-    length = flags.max_seq_length or noted.get("max_seq_length") or MOST_PIECES
-    most = checkpoint.config.max_position_embeddings
-    if flags.max_seq_length and length > most:
-        raise UsageError(f"--max_seq_length={length}: the model reads {most} pieces")
-    arguments = (model, tokenizer, _labels(flags, checkpoint, model, noted), min(length, most), flags.batch_size)
+    length = _length(flags, checkpoint, noted)
+    arguments = (model, tokenizer, _labels(flags, checkpoint, model, noted), length, flags.batch_size)
     if architecture != "BertForQuestionAnswering":
         kinds = {
             "BertForSequenceClassification": text_prediction.ClassifierPredictor,
@@ -134,6 +131,29 @@ def _predictor(flags):
     )
     lengths = {"doc_stride": flags.doc_stride, "max_query_length": flags.max_query_length}
     return text_prediction.AnswerPredictor(*arguments, options=options, **lengths)
+
+
+def _gpt_predictor(flags, checkpoint, noted: dict):
+    from tf_bert.training.text_prediction import GPTChoicePredictor, GPTClassifierPredictor
+
+    if checkpoint.architecture != "GPTClassifier":
+        raise ValueError(
+            f"{flags.checkpoint} is a GPT that was not fine-tuned to classify: tf-bert run_gpt does that, and tf-bert "
+            "generate goes on with a text"
+        )
+    model = _model(flags, checkpoint, checkpoint.architecture, None)
+    kind = GPTChoicePredictor if model.kind == "choice" else GPTClassifierPredictor
+    labels = [] if model.kind == "choice" else _labels(flags, checkpoint, model, noted)
+    return kind(model, checkpoint.tokenizer(), labels, _length(flags, checkpoint, noted), flags.batch_size)
+
+
+def _length(flags, checkpoint, noted: dict) -> int:
+    """How many pieces are read."""
+    length = flags.max_seq_length or noted.get("max_seq_length") or MOST_PIECES
+    most = checkpoint.config.max_position_embeddings
+    if flags.max_seq_length and length > most:
+        raise UsageError(f"--max_seq_length={length}: the model reads {most} pieces")
+    return min(length, most)
 
 
 def _tokenizer(flags, checkpoint):

@@ -87,6 +87,13 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
         self.dropout = keras.layers.Dropout(classifier_dropout, dtype=self.dtype_policy)
         self.build()
 
+    @property
+    def kind(self) -> str:
+        """What the logits are: scores of one label of several (``"single"``), a number, or scores of choices."""
+        if self.task == "multiple_choice":
+            return "choice"
+        return "regression" if self.num_labels == 1 else "single"
+
     @classmethod
     def from_gpt(cls, gpt: GPT, **arguments: Any) -> "GPTClassifier":
         """Makes the model on top of a pre-trained one, with three new rows for the new tokens.
@@ -182,7 +189,7 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
     def per_example_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """L2 of each label [B], and lambda * L1 of each example [B]."""
         labels, logits = inputs["label_ids"], outputs["logits"]
-        if self.num_labels == 1 and self.task != "multiple_choice":
+        if self.kind == "regression":
             loss = ops.square(ops.squeeze(logits, -1) - ops.cast(labels, logits.dtype))
         else:
             loss = cross_entropy("label_ids", labels, logits)
@@ -192,7 +199,7 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
     def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """Whether each label is right, and L1 itself."""
         weights = self.loss_weights(inputs)["lm_loss"]
-        number = self.num_labels == 1 and self.task != "multiple_choice"
+        number = self.kind == "regression"
         right = ops.zeros_like(weights) if number else correct(inputs["label_ids"], outputs["logits"])
         lm = self.lm_losses(inputs, outputs) if self.lm_weight else ops.zeros_like(weights)
         return {"accuracy": (right, weights), "lm_cross_entropy": (lm, weights)}

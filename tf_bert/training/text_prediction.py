@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from tf_bert.data.classification import InputExample, convert_single_example
+from tf_bert.data.gpt_examples import sequences_of
+from tf_bert.data.gpt_finetuning import SpecialTokens, classification_inputs
 from tf_bert.data.multiple_choice import ChoiceExample, convert_choices_to_features
 from tf_bert.data.squad import SquadExample, convert_examples_to_features, split_words
 from tf_bert.data.squad_predictions import AnswerOptions, RawResult, predict_answers
@@ -78,8 +80,7 @@ class ClassifierPredictor(LinePredictor):
 
     def predict(self, examples: list) -> Iterator[dict[str, Any]]:
         """Yields ``label``, ``labels`` or ``value``."""
-        rows = (convert_single_example(0, example, [""], self.max_seq_length, self.tokenizer) for example in examples)
-        for logits in self._logits(stack(rows)):
+        for logits in self._logits(self.inputs(examples)):
             if self.model.kind == "regression":
                 yield {"value": float(logits[0])}
                 continue
@@ -90,6 +91,11 @@ class ClassifierPredictor(LinePredictor):
                 yield {"label": best, "probability": named[best], "probabilities": named}
             else:
                 yield {"labels": [name for name, value in named.items() if value > 0.5], "probabilities": named}
+
+    def inputs(self, examples: list) -> dict[str, np.ndarray]:
+        """What the model takes."""
+        rows = (convert_single_example(0, example, [""], self.max_seq_length, self.tokenizer) for example in examples)
+        return stack(rows)
 
     def columns(self, result: dict[str, Any]) -> list[str]:
         """The label (labels, separated by ``;``) and the probabilities in the order of the labels, or the number."""
@@ -179,15 +185,57 @@ class ChoicePredictor(LinePredictor):
 
     def predict(self, examples: list) -> Iterator[dict[str, Any]]:
         """Yields ``choice``, its ``text`` and the ``probabilities``."""
-        inputs = convert_choices_to_features(examples, self.max_seq_length, self.tokenizer)
-        for example, logits in zip(examples, self._logits({name: inputs[name] for name in SEQUENCES}), strict=True):
+        for example, logits in zip(examples, self.scores(examples), strict=True):
             probabilities = _softmax(logits[: len(example.choices)])
             best = int(probabilities.argmax())
             yield {"choice": best, "text": example.choices[best], "probabilities": probabilities.tolist()}
 
+    def scores(self, examples: list) -> Sequence[np.ndarray]:
+        """The scores of the choices of each example, or of more."""
+        inputs = convert_choices_to_features(examples, self.max_seq_length, self.tokenizer)
+        return self._logits({name: inputs[name] for name in SEQUENCES})
+
     def columns(self, result: dict[str, Any]) -> list[str]:
         """The number, and the probabilities of all."""
         return [str(result["choice"]), *map(str, result["probabilities"])]
+
+
+class GPTClassifierPredictor(ClassifierPredictor):
+    """The same by a `tf_bert.models.gpt_tasks.GPTClassifier`, also of pairs without an order."""
+
+    def read(self, line: str, where: str) -> InputExample:
+        """The text or the pair."""
+        example = super().read(line, where)
+        if self.model.task == "similarity" and example.text_b is None:
+            raise ValueError(f"{where}: found {line[:40]!r}, expected TEXT{SEPARATOR}TEXT")
+        return example
+
+    def inputs(self, examples: list) -> dict[str, np.ndarray]:
+        """What the model takes."""
+        return gpt_inputs(self, examples)
+
+
+class GPTChoicePredictor(ChoicePredictor):
+    """The same by a `tf_bert.models.gpt_tasks.GPTClassifier`."""
+
+    def scores(self, examples: list) -> Sequence[np.ndarray]:
+        """The scores of the choices of each example; those with as many are scored together."""
+        scores = [np.zeros(0)] * len(examples)
+        counts = [len(example.choices) for example in examples]
+        for count in set(counts):
+            rows = [row for row, found in enumerate(counts) if found == count]
+            for row, logits in zip(rows, self._logits(gpt_inputs(self, [examples[r] for r in rows])), strict=True):
+                scores[row] = logits
+        return scores
+
+
+def gpt_inputs(predictor: LinePredictor, examples: list) -> dict[str, np.ndarray]:
+    """What a `tf_bert.models.gpt_tasks.GPTClassifier` takes."""
+    model = predictor.model
+    special = SpecialTokens(model.start_id, model.delimiter_id, model.extract_id)
+    how = (predictor.tokenizer, special, predictor.max_seq_length)
+    rows = [sequences_of(model.task, example, *how) for example in examples]
+    return classification_inputs(rows, predictor.max_seq_length)
 
 
 def predict_lines(predictor: LinePredictor, lines: Iterator[tuple[str, str]], at_once: int) -> Iterator[dict[str, Any]]:
