@@ -93,6 +93,16 @@ def test_classifiers(models, call):
     )
 
 
+def test_the_kind_is_read_from_the_checkpoint(models, tmp_path):
+    for kind in ("single", "multi", "regression"):
+        assert BertClassifier.from_checkpoint(models["folder"] / kind).kind == kind
+    models["multi"].save_checkpoint(tmp_path / "hf", "huggingface")
+    assert json.loads((tmp_path / "hf/config.json").read_text())["problem_type"] == "multi_label_classification"
+    assert BertClassifier.from_checkpoint(tmp_path / "hf").kind == "multi"
+    with pytest.raises(ValueError, match="kind is 'regression', which has one output, not num_labels=2"):
+        BertClassifier.from_checkpoint(models["folder"] / "regression", num_labels=2)
+
+
 def test_tags_of_all_words_of_a_long_line(models, call):
     shown = [json.loads(line) for line in call("tags", ["ada is  wet", "", "ada \u200b " + "sun " * 30])]
     assert shown[0]["words"] == ["ada", "is", "wet"] and shown[1] == {"words": [], "tags": []}

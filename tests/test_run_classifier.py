@@ -1,5 +1,6 @@
 """Fine-tuning of classifiers: the original's figures and files, GLUE's metrics, labels that changed, own data."""
 
+import dataclasses
 import json
 
 import keras
@@ -12,9 +13,9 @@ from tf_bert.checkpoints import google
 from tf_bert.commands import run_classifier
 from tf_bert.data.processors import find_processor
 from tf_bert.data.records import decode_example, read_records
-from tf_bert.tokenization import save_vocab
+from tf_bert.tokenization import FullTokenizer, save_vocab
 from tf_bert.training.callbacks import read_log
-from tf_bert.training.finetuning import shuffled_batches
+from tf_bert.training.finetuning import shuffled_batches, write_companions
 from tf_bert.training.glue_metrics import f1, matthews, pearson, spearman
 from tf_bert.training.optimization import global_norm
 from tf_bert.training.prediction import predict_by_length
@@ -149,6 +150,14 @@ def test_grouping_saves_padding():
     assert padding(True) < padding(False) / 3
 
 
+def test_grouped_batches_are_others_in_each_pass():
+    mask = np.tril(np.ones((48, 48), np.int32))  # no two of a length: sorted all together, the batches would stay
+    made = shuffled_batches({"input_ids": mask, "input_mask": mask}, 4, group_by_length=True).take(36)
+    lengths = [tuple(sorted(batch["input_mask"].sum(axis=1))) for batch in made.as_numpy_iterator()]
+    assert len(set(lengths[:12]) | set(lengths[12:24]) | set(lengths[24:])) > 30
+    assert lengths[:12] != sorted(lengths[:12])
+
+
 def test_predictions_by_length_are_those_of_the_padded_examples():
     model = BertClassifier(CONFIG)
     inputs = {name: np.minimum(values, 29) for name, values in columns().items()}
@@ -229,6 +238,14 @@ def test_files_of_a_run(task, trained):
     steps = [line for line in read_log(trained) if "loss" in line]
     assert steps[-1]["step"] == 48
     assert set(tf.train.load_checkpoint(str(trained)).get_variable_to_shape_map()) >= {"output_weights", "global_step"}
+
+
+def test_a_run_notes_its_kind_in_place_of_the_one_it_began_with(task, tmp_path):
+    tokenizer = FullTokenizer(task / "vocab.txt")
+    begun = dataclasses.replace(CONFIG, extra={"problem_type": "regression"})
+    for kind, noted in ("multi", "multi_label_classification"), ("tags", None):
+        write_companions(tmp_path / kind, begun, tokenizer, "BertForSequenceClassification", kind)
+        assert BertConfig.from_json_file(tmp_path / kind / "bert_config.json").extra.get("problem_type") == noted
 
 
 def test_prediction_from_a_checkpoint_alone(task, trained, tmp_path, chunked_calls):

@@ -33,11 +33,7 @@ FLAGS.integer("max_length", 64, "A GPT that goes on with texts: most new tokens.
 FLAGS.integer("beam_size", 1, "A GPT that goes on with texts: hypotheses kept; 1 for no beam search.", minimum=1)
 FLAGS.positional("checkpoint", "output")
 
-CLASSES = {
-    "BertForSequenceClassification": "kind",
-    "BertForTokenClassification": None,
-    "BertForQuestionAnswering": None,
-}
+TASKS = ("BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering")
 
 
 def run(flags) -> None:
@@ -57,7 +53,7 @@ def run(flags) -> None:
             raise ValueError(f"{flags.checkpoint} is a GPT, of which a SavedModel can be written, and no {chosen}")
         print(f"{flags.output}: {_export_gpt(flags, checkpoint, noted)}")
         return
-    model = _model(flags, checkpoint, noted)
+    model = _model(flags, checkpoint)
     length = flags.max_seq_length or noted.get("max_seq_length")
     if chosen == "saved_model":
         from tf_bert.checkpoints.serving import export_saved_model
@@ -108,7 +104,7 @@ def _export_gpt(flags, checkpoint, noted: dict) -> str:
     return f"GPT with its tokenizer, for {flags.max_length} new tokens. {load}(tf.constant([...]))['texts']"
 
 
-def _model(flags, checkpoint, noted: dict):
+def _model(flags, checkpoint):
     """The model, of the class that its checkpoint was trained as, or one of vectors."""
     from tf_bert.checkpoints.convert import load_model
     from tf_bert.models.bert_encoder import BertEncoder
@@ -121,15 +117,12 @@ def _model(flags, checkpoint, noted: dict):
         return load_model(flags.checkpoint, BertEncoder, pooling=flags.pooling, layers=layers)
     if isinstance(getattr(checkpoint.reader, "model", None), BertEncoder):
         return checkpoint.reader.model
-    if checkpoint.architecture not in CLASSES:
+    if checkpoint.architecture not in TASKS:
         raise ValueError(
             f"{flags.checkpoint} is a {checkpoint.architecture}: there is no fine-tuned head to serve; --pooling=mean "
             "serves vectors of texts"
         )
-    arguments = {}
-    if CLASSES[checkpoint.architecture] == "kind" and noted.get("kind") in ("multi", "regression"):
-        arguments["kind"] = noted["kind"]
-    return load_model(flags.checkpoint, **arguments)
+    return load_model(flags.checkpoint)
 
 
 def _labels(flags, noted: dict) -> list[str]:

@@ -46,7 +46,6 @@ KINDS = {
     "squad": "BertForQuestionAnswering",
     "choice": "BertForMultipleChoice",
 }
-PROBLEMS = {"multi_label_classification": "multi", "regression": "regression"}  # Hugging Face's names
 MOST_PIECES = 512
 
 
@@ -110,7 +109,7 @@ def _predictor(flags):
             "tf-bert fill_mask fills masks, tf-bert extract_features gives vectors"
         )
     tokenizer = _tokenizer(flags, checkpoint)
-    model = _model(flags, checkpoint, architecture, noted["kind"])
+    model = _model(flags, checkpoint, architecture)
     length = _length(flags, checkpoint, noted)
     arguments = (model, tokenizer, _labels(flags, checkpoint, model, noted), length, flags.batch_size)
     if architecture != "BertForQuestionAnswering":
@@ -141,7 +140,7 @@ def _gpt_predictor(flags, checkpoint, noted: dict):
             f"{flags.checkpoint} is a GPT that was not fine-tuned to classify: tf-bert run_gpt does that, and tf-bert "
             "generate goes on with a text"
         )
-    model = _model(flags, checkpoint, checkpoint.architecture, None)
+    model = _model(flags, checkpoint, checkpoint.architecture)
     kind = GPTChoicePredictor if model.kind == "choice" else GPTClassifierPredictor
     labels = [] if model.kind == "choice" else _labels(flags, checkpoint, model, noted)
     return kind(model, checkpoint.tokenizer(), labels, _length(flags, checkpoint, noted), flags.batch_size)
@@ -193,22 +192,18 @@ def _tokenizer_inside(config: dict):
         return FullTokenizer(vocab_file, **TokenizerSettings.from_dict(config).to_dict())
 
 
-def _model(flags, checkpoint, architecture: str, kind: str | None):
+def _model(flags, checkpoint, architecture: str):
     """The model; all of it has to come from the checkpoint."""
     from tf_bert.checkpoints.convert import load_model
     from tf_bert.checkpoints.formats import model_class
 
-    cls, arguments = model_class(architecture), {}
+    cls = model_class(architecture)
     loaded = getattr(checkpoint.reader, "model", None)
     if type(loaded) is cls and checkpoint.format == "keras":
         return loaded
-    if architecture == "BertForSequenceClassification":
-        outputs = cls.arguments_for(checkpoint.reader.shapes).get("num_labels")
-        problem = PROBLEMS.get(checkpoint.config.extra.get("problem_type"))
-        arguments["kind"] = kind or problem or ("regression" if outputs == 1 else "single")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = load_model(flags.checkpoint, cls, checkpoint.config, **arguments)
+        model = load_model(flags.checkpoint, cls, checkpoint.config)
     if model.load_report.missing:
         raise ValueError(
             f"{flags.checkpoint} has no value for {', '.join(model.load_report.missing)}: predictions would be random; "

@@ -20,6 +20,12 @@ from tf_bert.training.trainer import Trainer
 POOLER = "bert/pooler/dense/kernel"
 HEAD = "output_weights"
 HEAD_INITIALIZER_RANGE = 0.02  # the original's, whatever the configuration says
+# Hugging Face's names of the kinds of a `BertClassifier`; a configuration holds them as its ``problem_type``.
+PROBLEM_TYPES = {
+    "single": "single_label_classification",
+    "multi": "multi_label_classification",
+    "regression": "regression",
+}
 IGNORED_LABEL = -100  # of a piece that has no label of its own
 
 
@@ -76,7 +82,8 @@ class BertClassifier(BertTask):
         config: sizes and rates.
         num_labels: number of classes; 1 for a number (regression).
         dropout: of the pooled output.
-        kind: ``"single"`` label, ``"multi"`` label (each may hold or not) or ``"regression"``.
+        kind: ``"single"`` label, ``"multi"`` label (each may hold or not) or ``"regression"``. `from_checkpoint` takes
+            that of the run, where it is noted, and regression where there is one output.
 
     Call arguments:
         inputs: those of `Bert`. For training ``label_ids`` too: [B] integers, for ``"multi"`` [B, num_labels] zeros and
@@ -97,10 +104,10 @@ class BertClassifier(BertTask):
     text_outputs = {"logits": 0.0}
 
     def __init__(self, config: BertConfig, num_labels: int = 2, dropout: float = 0.1, kind: str = "single", **kwargs):
-        if kind not in ("single", "multi", "regression"):
-            raise ValueError(f"kind is {kind!r}; known are 'single', 'multi' and 'regression'")
+        if kind not in PROBLEM_TYPES:
+            raise ValueError(f"kind is {kind!r}; known are {', '.join(PROBLEM_TYPES)}")
         if kind == "regression" and num_labels != 1:
-            raise ValueError(f"a regression has one output, not num_labels={num_labels}")
+            raise ValueError(f"kind is 'regression', which has one output, not num_labels={num_labels}")
         super().__init__(config, **kwargs)
         self.num_labels, self.kind = num_labels, kind
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -144,8 +151,20 @@ class BertClassifier(BertTask):
 
     @classmethod
     def arguments_for(cls, shapes):
-        """The number of labels, where the checkpoint has a head."""
-        return {"num_labels": shapes[HEAD][0]} if HEAD in shapes else {}
+        """The number of labels, where the checkpoint has a head; one output is a number."""
+        if HEAD not in shapes:
+            return {}
+        return {"num_labels": shapes[HEAD][0]} | ({"kind": "regression"} if shapes[HEAD][0] == 1 else {})
+
+    @classmethod
+    def noted_arguments(cls, config: BertConfig) -> dict[str, Any]:
+        """The kind that `to_note` put into a configuration."""
+        kinds = [kind for kind, problem in PROBLEM_TYPES.items() if problem == config.extra.get("problem_type")]
+        return {"kind": kinds[0]} if kinds else {}
+
+    def to_note(self) -> dict[str, Any]:
+        """The kind, as Hugging Face calls it."""
+        return {"problem_type": PROBLEM_TYPES[self.kind]}
 
     def get_config(self):
         """What `from_config` needs."""

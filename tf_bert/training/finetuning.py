@@ -14,6 +14,7 @@ from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.configs import BertConfig
 from tf_bert.data.label_list import note_labels
 from tf_bert.files import atomic_writer, make_folder
+from tf_bert.models.bert_tasks import PROBLEM_TYPES
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.prediction import SEQUENCES, lengths_of
@@ -21,7 +22,10 @@ from tf_bert.training.resume import clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, set_seed, train
 from tf_bert.training.trainer import Trainer
 
+# Sorted together are at most so many batches, and at most a quarter of a pass: where all examples are sorted, each pass
+# has the same batches, and what goes with length goes with the batch.
 BATCHES_SORTED_TOGETHER = 50
+POOLS_IN_A_PASS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +61,9 @@ def shuffled_batches(
         batch_size: examples in a batch.
         seed: of the order.
         skip: where to begin: this many examples were had already.
-        group_by_length: whether a batch gets examples of about one length. It costs less padding; which examples come
-            together is then less random.
+        group_by_length: whether a batch gets examples of about one length: in each pass, pools of up to 50 batches,
+            and up to a quarter of the examples, are drawn anew, sorted and cut into batches, which come in random
+            order. It costs less padding; which examples come together is then less random.
         fixed_length: leave all padding, instead of cutting each batch to its longest example: XLA and TPUs compile anew
             for every length.
         per_piece: what else has a value for each piece and is cut with it: the labels of a tagger.
@@ -96,7 +101,8 @@ def _passes(lengths: np.ndarray, batch_size: int, seed: int, skip: int, group_by
         rows = random.permutation(len(lengths))
         if group_by_length:
             begun = -number * len(lengths) % batch_size  # these go into a batch that the pass before has begun
-            rest, together = rows[begun:], BATCHES_SORTED_TOGETHER * batch_size
+            rest, pool = rows[begun:], len(lengths) // (batch_size * POOLS_IN_A_PASS)
+            together = min(max(pool, 1), BATCHES_SORTED_TOGETHER) * batch_size
             groups = []
             for first in range(0, len(rest), together):
                 chunk = rest[first : first + together]
@@ -212,6 +218,8 @@ def write_companions(
     switches = TokenizerSettings.of(tokenizer)
     formats.copy_companions(output_dir, tokenizer.vocab_file, switches)
     noted = config.extra | {"architectures": [architecture]} | switches.to_dict()
+    noted.pop("problem_type", None)  # of the checkpoint that it began with
+    noted |= {"problem_type": PROBLEM_TYPES[kind]} if kind in PROBLEM_TYPES else {}
     with atomic_writer(os.path.join(output_dir, formats.GOOGLE_CONFIG), "w") as file:
         file.write(dataclasses.replace(config, extra=noted).to_json_string())
     note_labels(output_dir, kind, labels, **settings)
