@@ -1,8 +1,9 @@
 """What the trainer adds to the bare work: replicas, micro-batches, metrics, checkpoints, and what precision does.
 
     replicas     a step of BERT (4 layers, width 512; batch 16, length 128) by hand, by ``fit`` on one device, in four
-                 micro-batches, and on two logical replicas; the turns alternate. What replicas and micro-batches cost
-                 shows against ``fit`` on one device, what ``fit`` costs against the step by hand.
+                 micro-batches, with recomputed activations, and on two logical replicas; the turns alternate. What
+                 replicas, micro-batches and recomputation cost shows against ``fit`` on one device, what ``fit`` costs
+                 against the step by hand.
     checkpoint   how long it takes to write a training checkpoint of BERT-Base with its moments (1.3 GB), and its
                  share of the default interval of 1,000 steps at --step_seconds each
     precision    the loss curve of a small real run (Python's own help texts) in float32, bfloat16 and float16, and in
@@ -25,6 +26,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
 BATCH, LENGTH, PREDICTIONS = 16, 128, 20
+FIT = "fit, one device"
 
 
 def make_batch():
@@ -89,12 +91,15 @@ def replicas(options) -> None:
         return lambda: float(step(next(iterator)))
 
     one = tf.distribute.OneDeviceStrategy("CPU:0")
-    sides = {
-        "by hand": by_hand(),
-        "fit, one device": fitted(one),
-        "four micro-batches": fitted(one, gradient_accumulation_steps=4),
-        "two replicas": fitted(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])),
+    makers = {
+        "by hand": by_hand,
+        FIT: lambda: fitted(one),
+        "four micro-batches": lambda: fitted(one, gradient_accumulation_steps=4),
+        "recompute": lambda: fitted(one, recompute=True),
+        "two replicas": lambda: fitted(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])),
     }
+    chosen = [FIT, *options.sides.split(",")] if options.sides else makers
+    sides = {side: make() for side, make in makers.items() if side in chosen}
     seconds: dict[str, list] = {side: [] for side in sides}
     for turn in range(options.rounds + 1):
         for side, call in sides.items():
@@ -105,7 +110,7 @@ def replicas(options) -> None:
     medians = {
         side: [statistics.median(column) for column in zip(*rows, strict=True)] for side, rows in seconds.items()
     }
-    base = medians["fit, one device"]
+    base = medians[FIT]
     print(f"{'':20}{'wall s':>8}{'CPU s':>8}{'wall':>8}{'CPU':>8}   against fit on one device")
     for side, (wall, cpu_time) in medians.items():
         print(f"{side:20}{wall:8.3f}{cpu_time:8.3f}{wall / base[0]:8.3f}{cpu_time / base[1]:8.3f}")
@@ -186,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help="what to measure; all by default")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sides", help="of replicas, separated by commas, beside fit on one device; all by default")
     parser.add_argument("--steps", type=int, default=400, help="of each run of precision")
     parser.add_argument("--step_seconds", type=float, default=6.0, help="a step of BERT-Base, see training_step.py")
     parser.add_argument("--work", help="folder for files; a temporary one by default")
