@@ -1,6 +1,9 @@
 """``tf-bert generate``, and a GPT exported from strings to strings."""
 
 import io
+import json
+import re
+import shutil
 import sys
 
 import numpy as np
@@ -122,6 +125,27 @@ def test_mistakes_are_named(folder, flags, message, capsys):
     assert generate(f"--checkpoint={folder}", *flags, stdin=b"low\n" if "--chat" in flags else b"") != 0
     errors = capsys.readouterr().err
     assert message in errors and "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocab.bpe": lambda text: text[: text.rindex("\n", 0, -1) + 1]}, "vocab.bpe does not fit .*encoder.json"),
+        ({"encoder.json": lambda text: json.dumps({str(i): i for i in range(263)})}, "263 entries, .* has 262 rows"),
+        ({"config.json": lambda text: text.replace('"n_layer": 1', '"n_layer": 2')}, "no value for 16 variables"),
+        ({"config.json": lambda text: text.replace('"n_embd": 8', '"n_embd": 16')}, "is it of another configuration"),
+    ],
+)
+def test_files_that_do_not_fit(folder, change, message, tmp_path, capsys):
+    """A vocabulary of another model, merges that were cut short, a checkpoint of another size."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    [(name, edit)] = change.items()
+    before = (copy / name).read_text(encoding="utf-8")
+    (copy / name).write_text(edit(before), encoding="utf-8")
+    assert (copy / name).read_text(encoding="utf-8") != before
+    assert generate(f"--checkpoint={copy}", "--max_length=2", "low") == 1
+    errors = capsys.readouterr().err
+    assert re.search(message, errors) and "Traceback" not in errors, errors
 
 
 def test_a_checkpoint_that_cannot_generate(tmp_path, capsys):

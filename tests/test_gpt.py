@@ -171,6 +171,20 @@ def test_mixed_precision():
     np.testing.assert_allclose(logits, exact({"input_ids": IDS})["logits"], atol=0.15)
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_rows_in_which_nothing_may_be_seen_are_finite(policy):
+    """With padding on the left the first queries see nothing, and one text is nothing but padding."""
+    model = gpt("gpt2", policy)
+    inputs = {"input_ids": IDS, "input_mask": np.ones_like(IDS)}
+    inputs["input_mask"][0, :2], inputs["input_mask"][-1] = 0, 0
+    with tf.GradientTape() as tape:
+        outputs = model(inputs)
+        losses = model.per_example_losses(inputs, outputs)["loss"] * model.loss_weights(inputs)["loss"]
+        loss = tf.reduce_sum(losses)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    assert all(np.isfinite(tf.convert_to_tensor(value)).all() for value in (outputs["logits"], loss, *gradients))
+
+
 @pytest.mark.parametrize(
     ("config", "count"),
     [

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from tf_bert.commands.main import main
 from tf_bert.configs import GPTConfig
 from tf_bert.data.gpt_finetuning import (
     SpecialTokens,
@@ -106,6 +107,38 @@ def test_it_learns_and_is_saved(gpt, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.task == "similarity"
     np.testing.assert_array_equal(loaded.predict(inputs, verbose=0)["logits"], logits)
+
+
+@pytest.mark.parametrize(("task", "labels"), [("classification", 3), ("similarity", 1), ("multiple_choice", 2)])
+def test_every_format_that_holds_it(gpt, task, labels, tmp_path, capsys):
+    """A .keras and a .weights.h5 file, each from the other; what has no place for the head says so."""
+    arguments = {"num_labels": labels, "task": task, "lm_weight": 0.25, "classifier_dropout": 0.2}
+    model = GPTClassifier.from_gpt(gpt, **arguments)
+    inputs = classification_inputs(ROWS[task], 12)
+    expected = model(inputs)["logits"]
+    first, second, third = (str(tmp_path / name) for name in ("one/a.keras", "two/b.weights.h5", "three/c.keras"))
+    model.save_checkpoint(first)
+    assert main(["convert", first, second]) == 0 == main(["convert", second, third])
+    for path in (first, second, third):
+        loaded = GPTClassifier.from_checkpoint(path)
+        assert not loaded.load_report.missing and loaded.to_note()["classifier"] == arguments
+        np.testing.assert_allclose(loaded(inputs)["logits"], expected, rtol=1e-4, atol=1e-4)
+    for format in ("huggingface", "openai"):
+        assert main(["convert", first, str(tmp_path / format), f"--format={format}"]) == 1
+        assert "fine-tuned to classify" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai_gpt", "openai_gpt2_tf1"])
+def test_from_published_formats(golden, name):
+    """Three rows are new, everything else is the checkpoint's."""
+    pre = GPT.from_checkpoint(golden / "hf" / name)
+    model = GPTClassifier.from_checkpoint(golden / "hf" / name, num_labels=3)
+    assert model.start_id == pre.config.vocab_size and model.num_labels == 3
+    for ours, theirs in zip(model.gpt.weights, pre.weights, strict=True):
+        np.testing.assert_array_equal(ours[: theirs.shape[0]], theirs)
+    special = SpecialTokens(model.start_id, model.delimiter_id, model.extract_id)
+    row = one_text(special, [1, 2, 3], 5)
+    assert np.isfinite(model(classification_inputs([row], 5))["logits"]).all()
 
 
 def test_a_number_and_no_auxiliary_loss(gpt):

@@ -236,7 +236,9 @@ def lines_in(monkeypatch, text: str) -> None:
 def test_predict_and_export(folder, reviews, tmp_path, monkeypatch, capsys):
     """All three say what the command wrote as its predictions, also of a .keras file."""
     expected = table(reviews)[:2]
-    kept = GPTClassifier.from_checkpoint(reviews).save_checkpoint(tmp_path / "kept/model.keras")
+    kept = tmp_path / "kept/model.keras"
+    assert main(["convert", str(reviews), str(kept)]) == 0
+    capsys.readouterr()
     for place, names in ((reviews, ["bad", "good"]), (kept, ["0", "1"])):  # the labels are beside the run alone
         lines_in(monkeypatch, "good film\nbad film\n")
         assert main(["predict", str(place)]) == 0

@@ -19,7 +19,7 @@ from tf_bert.checkpoints.formats import Checkpoint, ModelReader
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import ResizedReader, check_vocabulary_size, grow, prune
 from tf_bert.configs import Config, GPTConfig
-from tf_bert.files import atomic_writer
+from tf_bert.files import atomic_writer, make_folder
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.tokenization.vocabulary import read_vocab_lines, save_vocab
 
@@ -181,9 +181,11 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
         model.config = checkpoint.config  # with what travels along
     else:
         cls = formats.model_class(checkpoint.architecture)
-        make = functools.partial(cls, checkpoint.config, **cls.arguments_for(checkpoint.reader.shapes))
+        arguments = cls.arguments_for(checkpoint.reader.shapes) | cls.noted_arguments(checkpoint.config)
+        make = functools.partial(cls, checkpoint.config, **arguments)
         model, _ = loading.make_with_weights(make, checkpoint.reader)
     folder, name = os.path.split(path)
+    make_folder(folder or ".")
     is_gpt = isinstance(checkpoint.config, GPTConfig)
     if is_gpt:
         gpt.copy_vocabulary(checkpoint.vocab_file, folder or ".", "openai")

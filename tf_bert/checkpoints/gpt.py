@@ -430,7 +430,6 @@ def copy_vocabulary(vocab_file: str | None, folder: str, format: str) -> None:
     """Puts vocabulary and merges beside the weights, under the names that the format gives them."""
     if vocab_file is None:
         return
-    make_folder(folder)
     for source, name in zip((vocab_file, merges_file(vocab_file)), VOCABULARIES[format][0], strict=True):
         target = os.path.join(folder, name)
         if not os.path.exists(source) or os.path.realpath(source) == os.path.realpath(target):
