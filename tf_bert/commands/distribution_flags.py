@@ -1,6 +1,7 @@
 """The flags of all training commands that say where and how a model is trained: the original's and ours."""
 
 from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.memory import keep_freed_memory
 
 
 def add_distribution_flags(flags: Flags) -> None:
@@ -84,6 +85,7 @@ def strategy_from_flags(values):
             raise UsageError(f"--use_tpu=True contradicts --distribution_strategy={name}")
         name = "tpu"
 
+    keep_freed_memory()
     from tf_bert.training import distribution
 
     tpu = {key: getattr(values, key) for key in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores")}
