@@ -31,6 +31,7 @@ from tf_bert.checkpoints.names import model_variables
 from tf_bert.commands.translate import scores_line
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig
 from tf_bert.data.translation_input import Batching, eval_dataset, find_translation_records, train_dataset
+from tf_bert.memory import keep_freed_memory
 from tf_bert.tokenization.subwords import load_subwords
 from tf_bert.training import translation
 
@@ -149,6 +150,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
+    keep_freed_memory()  # as the training commands do
     keras.utils.set_random_seed(1)
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     steps = 6 if arguments.speed else 10**9 if arguments.minutes else arguments.steps
