@@ -31,8 +31,8 @@ def add_distribution_flags(flags: Flags) -> None:
     flags.boolean(
         "recompute",
         False,
-        "Whether to compute the activations of each layer again in the backward pass instead of keeping them: a third "
-        "more work for a fraction of the memory.",
+        "Whether to compute the activations of each layer again in the backward pass instead of keeping them, for a "
+        "fraction of the memory: a third more matrix products, 1.2 times the CPU time of a step.",
     )
     flags.integer(
         "profile",

