@@ -44,11 +44,17 @@ class TranslationModel:
 
     def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """Cross-entropy without smoothing (its exponential is the perplexity), and whether each word is right."""
-        logits, words = outputs["logits"], inputs["target_ids"]
+        logits, words, smoothing = outputs["logits"], inputs["target_ids"], self.config.label_smoothing
         weights = ops.cast(self.masks(inputs, "target"), self.variable_dtype)
         right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), words.dtype), words)
+        # From the loss, which the graph has already: a second cross-entropy would cost as much as the first.
+        cross_entropy = smoothed_cross_entropy(words, logits, smoothing)
+        if smoothing:
+            scores = at_least_float32(logits)
+            score = ops.take_along_axis(scores, ops.cast(words, "int32")[..., None], axis=-1)[..., 0]
+            cross_entropy -= smoothing * (score - ops.mean(scores, axis=-1))
         return {
-            "cross_entropy": (smoothed_cross_entropy(words, logits, 0.0), weights),
+            "cross_entropy": (cross_entropy, weights),
             "accuracy": (ops.cast(right, weights.dtype), weights),
         }
 
@@ -124,10 +130,11 @@ def smoothed_cross_entropy(labels, logits, smoothing: float):
         >>> round(float(loss[0, 0]), 6)
         0.363262
     """
-    check_range("target_ids", labels, logits.shape[-1], f"there are {logits.shape[-1]} words")
+    words = logits.shape[-1]
+    check_range("target_ids", labels, words, f"there are {words} words")
     logits = at_least_float32(logits)
-    loss = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-    if not smoothing:
-        return loss
-    right = ops.squeeze(ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1), -1)
-    return loss + smoothing * (right - ops.mean(logits, axis=-1))
+    targets = ops.one_hot(labels, words, dtype=logits.dtype) * (1.0 - smoothing) + smoothing / words
+    # Labels out of range have no 1 in their row, and compiled code cannot raise for them: NaN.
+    inside = ops.logical_and(ops.greater_equal(labels, 0), ops.less(labels, words))
+    loss = ops.categorical_crossentropy(targets, logits, from_logits=True)
+    return ops.where(inside, loss, float("nan"))
