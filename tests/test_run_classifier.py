@@ -286,6 +286,9 @@ def test_mistakes(task, tmp_path, capsys, golden):
     assert "max_position_embeddings 24" in refused(capsys, flags(task, tmp_path, "--do_train", "--max_seq_length=25"))
     error = refused(capsys, flags(task, tmp_path, "--do_eval", "--labels=fair,foul"))
     assert "nothing to evaluate" in error
+    save_vocab([*WORDS, *"abcdefghijklmno"], tmp_path / "long.txt")
+    error = refused(capsys, flags(task, tmp_path, "--do_eval", f"--vocab_file={tmp_path}/long.txt"))
+    assert f"has {len(WORDS) + 15} lines, and {task}/bert_config.json has vocab_size {CONFIG.vocab_size}" in error
     checkpoint = f"--init_checkpoint={golden}/C_modeling/ckpt_init/bert_model.ckpt"
     config = f"--bert_config_file={golden}/C_modeling/bert_config.json"
     error = refused(capsys, flags(task, tmp_path, "--do_eval", "--labels=fair,foul", checkpoint, config))
