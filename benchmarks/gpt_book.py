@@ -1,14 +1,16 @@
 """A character model of a book: the commands of tf_bert against the same model in plain PyTorch, on this machine.
 
-    python benchmarks/gpt_book.py --peer_python PATH --folder FOLDER [--steps 2000] [--side both|ours|twin|report]
+    python benchmarks/gpt_book.py --peer_python PATH --folder FOLDER [--steps 2000] [--small]
+        [--side both|ours|twin|report]
 
 PATH is a Python that can ``import torch`` (2.13 was compared). The text is ../shared/data/corpora/austen.txt.gz (or
 below TF_BERT_DATA); its last twentieth is held out. FOLDER gets everything and is reused: what was stopped goes on.
 
 ``tf-bert train_bpe`` (single bytes), ``create_language_modeling_data`` and ``run_language_modeling`` train ours: 4
-layers of width 256, blocks of 128, batches of 16. The twin gets the batches that the command draws, the initial
-weights, the schedule (linear warm-up, half a cosine), AdamW and clipping. There is no dropout. Prints the CPU minutes
-of each side and, for each step at which both were evaluated on the held-out text, the bits per character of both.
+layers of width 256, blocks of 128, batches of 16; with ``--small`` width 128, blocks of 64, batches of 12. The twin
+gets the batches that the command draws, the initial weights, the schedule (linear warm-up, half a cosine), AdamW and
+clipping. There is no dropout. Prints the CPU minutes of each side and, for each step at which both were evaluated on
+the held-out text, the bits per character of both.
 """
 
 import argparse
@@ -20,11 +22,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from gpt_training import DATA, PEER_MODEL, ROOT, sizes, twin_weights
+from gpt_training import DATA, PEER_MODEL, ROOT, twin_weights
+from gpt_training import sizes as make_sizes
 
-BATCH, CONTEXT, EVERY, WARMUP, SEED = 16, 128, 200, 100, 12345
+EVERY, WARMUP, SEED = 200, 100, 12345
 TRAINING = {"learning_rate": 1e-3, "weight_decay": 0.1, "beta_2": 0.95, "clip": 1.0}
-CONFIG = sizes(4, 256, CONTEXT, BATCH) | {"vocab_size": 257, "end_id": 256}
+BYTES = {"vocab_size": 257, "end_id": 256}
+LARGE, SMALL = make_sizes(4, 256, 128, 16) | BYTES, make_sizes(4, 128, 64, 12) | BYTES
 
 PEER = (
     r"""
@@ -81,7 +85,7 @@ while done < steps:
 )
 
 
-def prepare(folder: Path, steps: int):
+def prepare(folder: Path, sizes: dict, steps: int):
     """Text, vocabulary, records and initial weights, by our commands; the twin's batches and weights."""
     import gzip
 
@@ -102,11 +106,11 @@ def prepare(folder: Path, steps: int):
     assert train_bpe.main([f"--input_file={folder}/train.txt", f"--output_dir={folder}/vocab", "--vocab_size=257"]) == 0
     for name in ("train", "heldout"):
         flags = [f"--input_file={folder}/{name}.txt", f"--output_file={folder}/{name}.tfrecord"]
-        flags += [f"--vocab_dir={folder}/vocab", f"--block_size={CONTEXT}"]
+        flags += [f"--vocab_dir={folder}/vocab", f"--block_size={sizes['context']}"]
         assert create_language_modeling_data.main(flags) == 0
 
     names = set(GPTConfig.__dataclass_fields__)
-    config = GPTConfig(**{name: value for name, value in CONFIG.items() if name in names}, pre_norm=True)
+    config = GPTConfig(**{name: value for name, value in sizes.items() if name in names}, pre_norm=True)
     (folder / "config.json").write_text(config.to_json_string(), encoding="utf-8")
     keras.utils.set_random_seed(1)
     model = GPT(config)
@@ -120,16 +124,18 @@ def prepare(folder: Path, steps: int):
         return np.concatenate([batch["input_ids"][:, :1], np.where(real, batch["label_ids"], -1)], 1).astype(np.int16)
 
     found = blocks.find_blocks(str(folder / "train.tfrecord"))
-    drawn = blocks.train_dataset(found, BATCH, seed=SEED, vocab_size=257, end_id=256).take(steps)
+    drawn = blocks.train_dataset(found, sizes["batch"], seed=SEED, **BYTES).take(steps)
     np.save(folder / "train.npy", np.stack([array(batch) for batch in drawn]))
     found = blocks.find_blocks(str(folder / "heldout.tfrecord"))
-    held_out = list(blocks.eval_dataset(found, BATCH, vocab_size=257, end_id=256))
+    held_out = list(blocks.eval_dataset(found, sizes["batch"], **BYTES))
     np.save(folder / "heldout.npy", np.concatenate([array(batch) for batch in held_out]))
     num_bytes = int(sum(np.sum(batch["num_bytes"]) for batch in held_out))
-    (folder / "facts.json").write_text(json.dumps({"steps": steps, "bytes": num_bytes}), encoding="utf-8")
+    (folder / "facts.json").write_text(
+        json.dumps({"steps": steps, "bytes": num_bytes, "sizes": sizes}), encoding="utf-8"
+    )
 
 
-def train_ours(folder: Path, steps: int):
+def train_ours(folder: Path, sizes: dict, steps: int):
     flags = [
         f"--config_file={folder}/config.json",
         f"--input_file={folder}/train.tfrecord",
@@ -140,8 +146,8 @@ def train_ours(folder: Path, steps: int):
         "--do_eval",
         f"--num_train_steps={steps}",
         f"--num_warmup_steps={WARMUP}",
-        f"--train_batch_size={BATCH}",
-        f"--eval_batch_size={BATCH}",
+        f"--train_batch_size={sizes['batch']}",
+        f"--eval_batch_size={sizes['batch']}",
         f"--learning_rate={TRAINING['learning_rate']}",
         f"--weight_decay={TRAINING['weight_decay']}",
         f"--beta_2={TRAINING['beta_2']}",
@@ -155,11 +161,11 @@ def train_ours(folder: Path, steps: int):
     subprocess.run([sys.executable, ROOT / "tools" / "run_language_modeling.py", *flags], check=True)
 
 
-def train_twin(folder: Path, steps: int, python: str):
+def train_twin(folder: Path, sizes: dict, steps: int, python: str):
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     paths = {"train": "train.npy", "held_out": "heldout.npy", "weights": "weights.npz", "state": "twin.pt"}
     request = {name: str(folder / path) for name, path in paths.items()}
-    request |= {"config": CONFIG, "training": TRAINING, "threads": os.cpu_count(), "bytes": facts["bytes"]}
+    request |= {"config": sizes, "training": TRAINING, "threads": os.cpu_count(), "bytes": facts["bytes"]}
     request |= {"steps": steps, "warmup": WARMUP, "every": EVERY}
     with open(folder / "twin.jsonl", "a", encoding="utf-8") as log:
         subprocess.run([python, "-c", PEER, json.dumps(request)], stdout=log, check=True)
@@ -185,24 +191,26 @@ def main():
     parser.add_argument("--peer_python", default=os.environ.get("PEER_PYTHON"))
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--side", choices=["both", "ours", "twin", "report"], default="both")
     flags = parser.parse_args()
     if flags.side in ("both", "twin") and not flags.peer_python:
         parser.error("--peer_python is needed for the twin")
-    facts = flags.folder / "facts.json"
+    config, facts = SMALL if flags.small else LARGE, flags.folder / "facts.json"
     if not facts.exists():
-        prepare(flags.folder, flags.steps)
-    elif (begun := json.loads(facts.read_text(encoding="utf-8"))["steps"]) != flags.steps:
-        parser.error(f"{flags.folder} was begun with --steps={begun}")
-    for side, train in {
-        "ours": lambda: train_ours(flags.folder, flags.steps),
-        "twin": lambda: train_twin(flags.folder, flags.steps, flags.peer_python),
-    }.items():
+        prepare(flags.folder, config, flags.steps)
+    begun = json.loads(facts.read_text(encoding="utf-8"))
+    if (begun["steps"], begun["sizes"]) != (flags.steps, config):
+        parser.error(f"{flags.folder} was begun with other sizes, or other --steps: {begun['steps']}")
+    for side in ("ours", "twin"):
         if flags.side in ("both", side):
             before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-            train()
+            if side == "ours":
+                train_ours(flags.folder, config, flags.steps)
+            else:
+                train_twin(flags.folder, config, flags.steps, flags.peer_python)
             minutes = (sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before) / 60
-            print(f"{side}: {minutes:.1f} CPU minutes")
+            print(f"{side}: {minutes:.1f} CPU minutes", flush=True)
     report(flags.folder)
 
 
