@@ -78,7 +78,8 @@ def prune(vocab: Sequence[str], keep: Sequence[str]) -> list[str]:
         >>> prune(["[PAD]", "[UNK]", "cat", "dog", "##s"], ["##s", "cat"])
         ['[PAD]', '[UNK]', 'cat', '##s']
     """
-    unknown = [piece for piece in keep if piece not in set(vocab)]
+    known = set(vocab)
+    unknown = [piece for piece in keep if piece not in known]
     if unknown:
         raise ValueError(f"{len(unknown)} pieces to keep are not in the vocabulary, such as {unknown[0]!r}")
     kept = {*keep, *SPECIAL_TOKENS}
