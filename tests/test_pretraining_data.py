@@ -8,13 +8,14 @@ import itertools
 import json
 import pickle
 import random
+from array import array
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tf_bert.data import pretraining
-from tf_bert.data.corpus import ImportedWords, LineEncoder, MarkedWords, read_corpus
+from tf_bert.data.corpus import BLANK_LINE, Corpus, ImportedWords, LineEncoder, MarkedWords, read_corpus
 from tf_bert.data.instances import TrainingInstance, pack, unpack
 from tf_bert.data.masking import maskable_words, shuffle, without_special_tokens
 from tf_bert.data.records import decode_example, read_records
@@ -348,6 +349,17 @@ def test_counts_of_a_corpus(tokenizer, tmp_path):
         "unknown": 1,
         "has_continuations": True,
     }
+
+
+def test_counts_do_not_depend_on_where_the_batches_of_lines_end():
+    vocab = {"[CLS]": 0, "[SEP]": 1, "[MASK]": 2, "[UNK]": 3, "a": 4}
+    lengths = [2, 1, BLANK_LINE, 2, BLANK_LINE]
+    for first in range(len(lengths) + 1):
+        corpus = Corpus(vocab)
+        for part in (lengths[:first], lengths[first:]):
+            corpus.extend(array("H", [4] * sum(length for length in part if length > 0)), part)
+        corpus.end_document()
+        assert (corpus.counts.documents, corpus.counts.single_sentence_documents) == (len(corpus), 1) == (2, 1)
 
 
 def test_given_words_are_masked_whole(tmp_path):

@@ -209,11 +209,14 @@ class Corpus(Sequence):
             if length > 0:
                 self.sentence_ends.append(self.sentence_ends[-1] + length)
             elif length == BLANK_LINE:
-                self.end_document()
+                self._end_document()
 
     def end_document(self) -> None:
         """Ends the document that is being filled; documents without a sentence are none."""
         self._counter.end_document()
+        self._end_document()
+
+    def _end_document(self) -> None:
         if self._open_document < self.n_sentences:
             self.document_starts.append(self._open_document)
             self.document_ends.append(self.n_sentences)
