@@ -1,5 +1,6 @@
 """Text to blocks, blocks to batches, and the training of language models on them."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -10,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tf_bert.commands import create_language_modeling_data, run_language_modeling, train_bpe
+from tf_bert.commands import create_language_modeling_data, generate, run_language_modeling, train_bpe
 from tf_bert.configs import GPTConfig
 from tf_bert.data import language_modeling as lm
 from tf_bert.data.language_modeling_input import block_errors, eval_dataset, find_blocks, train_dataset
@@ -191,6 +192,20 @@ def test_the_command_learns_resumes_and_exports(folder, tmp_path, capsys):
     for a, b in zip(one.weights, other.weights, strict=True):
         np.testing.assert_array_equal(a, b)
     assert GPT2Tokenizer(tmp_path / "a" / "export").tokenize(BOOK) == GPT2Tokenizer(folder / "vocab").tokenize(BOOK)
+
+
+@pytest.mark.slow
+def test_a_model_that_hugging_face_has_not_is_a_keras_file(folder, tmp_path, capsys):
+    config = dataclasses.replace(GPTConfig.from_json_file(folder / "config.json"), pre_norm=False, intermediate_size=24)
+    for name, value in (("width", config), ("window", dataclasses.replace(config, attention_window=4))):
+        (tmp_path / "config.json").write_text(json.dumps({**value.to_dict(), "type_vocab_size": 2}))
+        flags = [f"--config_file={tmp_path}/config.json", f"--input_file={folder}/book.tfrecord", "--do_train", *FLAGS]
+        output = tmp_path / name
+        assert run_language_modeling.main([*flags, f"--output_dir={output}", "--num_train_steps=2"]) == 0
+        out, err = capsys.readouterr()
+        assert "type_vocab_size are no sizes of a gpt" in err
+        assert f"the model is in {output}/export/gpt.keras" in out
+        assert generate.main([f"--checkpoint={output}/export/gpt.keras", "--max_length=2", "the"]) == 0
 
 
 def test_evaluation_of_an_untrained_model(folder):

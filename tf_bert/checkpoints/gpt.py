@@ -171,31 +171,44 @@ def read_config(directory: str | os.PathLike) -> GPTConfig:
         raise ValueError(f"{path}: {error}") from None
 
 
+def _hugging_face_activations(kind: str) -> dict[str, str]:
+    """Our names of activations -> theirs."""
+    there = {ours: name for name, ours in _ACTIVATIONS[kind].items()}
+    return there | ({"gelu": "gelu_new", "gelu_erf": "gelu"} if kind == "gpt2" else {})
+
+
+def not_in_hugging_face(config: GPTConfig) -> str | None:
+    """Why Hugging Face's gpt2 or openai-gpt cannot be a model of these sizes; None where it can."""
+    kind, inner = "gpt2" if config.pre_norm else "openai-gpt", 4 * config.hidden_size
+    if config.attention_window is not None:
+        return "Hugging Face's gpt2 has no locally banded attention (attention_window)"
+    if config.hidden_act not in _hugging_face_activations(kind):
+        return f"hidden_act {config.hidden_act!r} has no name in Hugging Face's {kind}"
+    if kind == "openai-gpt" and config.intermediate_size != inner:
+        return f"intermediate_size is {config.intermediate_size}, and Hugging Face's openai-gpt always has {inner}"
+    return None
+
+
 def write_config(directory: str | os.PathLike, config: GPTConfig, dtype: np.dtype) -> None:
     """Writes Hugging Face's ``config.json``.
 
     Raises:
         ValueError: the format has no such GPT.
     """
+    problem = not_in_hugging_face(config)
+    if problem:
+        raise ValueError(f"{problem}; write a .keras file")
     kind = "gpt2" if config.pre_norm else "openai-gpt"
-    if config.attention_window is not None:
-        raise ValueError("Hugging Face's gpt2 has no locally banded attention; write a .keras file")
     values = config.to_dict()
     del values["pre_norm"], values["attention_window"]
-    activation, inner = values.pop("hidden_act"), values.pop("intermediate_size")
-    there = {ours: name for name, ours in _ACTIVATIONS[kind].items()}
-    there |= {"gelu": "gelu_new", "gelu_erf": "gelu"} if kind == "gpt2" else {}
-    if activation not in there:
-        raise ValueError(f"hidden_act {activation!r} has no name in Hugging Face's {kind}")
-    if kind == "openai-gpt" and inner != 4 * config.hidden_size:
-        raise ValueError(f"Hugging Face's openai-gpt has an inner width of {4 * config.hidden_size}, not {inner}")
+    activation, inner = _hugging_face_activations(kind)[values.pop("hidden_act")], values.pop("intermediate_size")
     values |= {other: values.pop(name) for name, other in _SETTINGS.items()}
     values |= _REQUIRED if kind == "gpt2" else {"tie_word_embeddings": True}
     if kind == "gpt2":
         values["n_inner"] = None if inner == 4 * config.hidden_size else inner
     values |= {
         "model_type": kind,
-        _ACTIVATION_KEY[kind]: there[activation],
+        _ACTIVATION_KEY[kind]: activation,
         "architectures": [ARCHITECTURES[config.pre_norm]],
         "dtype": np.dtype(dtype).name,
     }

@@ -61,12 +61,15 @@ def run(flags) -> int:
 
     load_tensorflow()
     from tf_bert.data.language_modeling_input import find_blocks
+    from tf_bert.progress import say
     from tf_bert.training import language_modeling
     from tf_bert.training.runs import Stopped, is_chief, load_for_evaluation, write_eval_results
 
     strategy = strategy_from_flags(flags)
     config_class, model_class = _classes(flags.model)
     config = config_class.from_json_file(flags.config_file)
+    if config.extra:
+        say(f"WARNING: {flags.config_file}: {', '.join(config.extra)} are no sizes of a {flags.model}, and not used")
     blocks = find_blocks(flags.input_file)
     eval_blocks = find_blocks(flags.eval_input_file) if flags.eval_input_file else blocks
     options = language_modeling.LanguageModelingOptions(
@@ -132,6 +135,7 @@ def _classes(name: str) -> tuple[type, type]:
 
 def _export(model, folder: str, blocks) -> str:
     """Writes the model with the vocabulary of its blocks, where that is found."""
+    from tf_bert.checkpoints import gpt
     from tf_bert.files import make_folder
     from tf_bert.progress import say
     from tf_bert.tokenization.vocabulary import vocab_sha256
@@ -144,12 +148,14 @@ def _export(model, folder: str, blocks) -> str:
         say(f"WARNING: the vocabulary of the records is not known: {folder} will lack it")
     make_folder(folder)
     if hasattr(model, "save_checkpoint"):
-        return model.save_checkpoint(folder)
-    from tf_bert.checkpoints.gpt import copy_vocabulary
-
-    copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
-    model.save(os.path.join(folder, f"{model.name}.keras"))
-    return folder
+        problem = gpt.not_in_hugging_face(model.config)
+        if problem is None:
+            return model.save_checkpoint(folder)
+        say(f"{problem}: the model is written as a .keras file")
+    gpt.copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
+    path = os.path.join(folder, f"{model.name}.keras")
+    model.save(path)
+    return path if hasattr(model, "save_checkpoint") else folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
