@@ -211,6 +211,15 @@ def test_training_does_not_start_over_when_all_are_damaged(model, tmp_path):
         restore_run(model, tmp_path)
 
 
+def test_the_run_of_another_model_is_named_in_one_line(model, tmp_path):
+    three_checkpoints(model, tmp_path)
+    wider = build_model(dataclasses.replace(CONFIG, intermediate_size=CONFIG.intermediate_size + 8), OPTIONS)
+    message = r"holds the run of another model: \d+ of \d+ variables .*model.ckpt-3 .*choose another output"
+    with pytest.raises(ValueError, match=message) as error:
+        restore_run(wider, tmp_path)
+    assert len(str(error.value)) < 400
+
+
 def test_a_new_folder_has_nothing_to_restore(model, tmp_path):
     assert restore_run(model, tmp_path) is None
     assert restore_run(model, tmp_path / "not there") is None

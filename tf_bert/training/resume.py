@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.checkpoints import google
+from tf_bert.checkpoints import google, names
 from tf_bert.files import atomic_writer, open_binary
 from tf_bert.progress import say
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
@@ -95,10 +95,13 @@ def restore_run(model: Trainer, output_dir: str | os.PathLike) -> RunState | Non
         Where the run stands, or None where the folder holds no checkpoint and a new run begins.
 
     Raises:
-        ValueError: there are checkpoints, and none can be used; each is named with what is wrong.
+        ValueError: the run is another model's; or there are checkpoints, and none can be used; each is named with what
+            is wrong.
     """
     output_dir = os.fspath(output_dir)
     candidates = find_checkpoints(output_dir)
+    if candidates:
+        _check_same_model(model, candidates[0], output_dir)
     problems = []
     for prefix in candidates:
         try:
@@ -119,6 +122,24 @@ def restore_run(model: Trainer, output_dir: str | os.PathLike) -> RunState | Non
             f"output directory or remove them: {'; '.join(problems)}"
         )
     return None
+
+
+def _check_same_model(model: Trainer, prefix: str, output_dir: str) -> None:
+    """Says in one line that a folder holds the run of another model, where it does."""
+    try:
+        stored = google.GoogleReader(prefix).shapes
+    except (ValueError, OSError):
+        return  # damaged: an older one may tell
+    ours = {name: tuple(variable.shape) for name, variable in names.model_variables(model).items()}
+    # Axes of size 1 may differ: the original's variables have some that ours have not.
+    sizes = {name: [size for size in shape if size != 1] for name, shape in stored.items()}
+    others = [name for name, shape in ours.items() if sizes.get(name) != [size for size in shape if size != 1]]
+    if others:
+        raise ValueError(
+            f"{output_dir} holds the run of another model: {len(others)} of {len(ours)} variables are not in {prefix} "
+            f"or have another shape, such as {others[0]} ({stored.get(others[0], 'missing')}, expected "
+            f"{ours[others[0]]}); choose another output directory"
+        )
 
 
 def find_checkpoints(output_dir: str) -> list[str]:
