@@ -110,7 +110,7 @@ def test_draws(folder, capsys):
     [
         (["--text="], "the prompt is empty"),
         (["--max_length=40", "lower"], "the context has 16 positions"),
-        (["--ids", "5 x"], "--ids takes numbers"),
+        (["--ids", "5 x"], "--ids takes ids, numbers with blanks between, and 'x' is none"),
         (["--ids", "262"], "the prompt holds 262, but there are 262 tokens"),
         (["--beam_size=2", "--top_k=3", "low"], "take one of them"),
         (["--num_samples=2", "low"], "--num_samples needs draws"),
@@ -170,9 +170,10 @@ def test_from_strings_to_strings(folder, loaded):
     check_texts(loaded, TextGenerator(loaded[0], folder, max_length=6))
 
 
-@pytest.mark.slow
-def test_saved_and_loaded_without_our_code(folder, loaded, tmp_path):
-    path = export(loaded[0], folder, tmp_path / "saved", max_length=6)
+def test_saved_and_loaded_without_our_code(folder, loaded, tmp_path, capsys):
+    path = str(tmp_path / "saved")
+    assert main(["export", str(folder), path, "--max_length=6"]) == 0
+    assert "GPT with its tokenizer, for 6 new tokens" in capsys.readouterr().out
     check_texts(loaded, tf.saved_model.load(path))
     with pytest.raises(ValueError, match="is there already"):
         export(loaded[0], folder, path)

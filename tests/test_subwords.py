@@ -69,6 +69,11 @@ def test_training_is_repeatable_and_folds_case(tmp_path):
     assert lower.encode("THE FOX") == lower.encode("the fox")
 
 
+def odd_lines():
+    yield from LINES[:2]
+    raise ValueError("line 3 is odd")
+
+
 def test_what_cannot_be_trained_or_loaded(tmp_path):
     with pytest.raises(ValueError, match="one of unigram, bpe, char, word, not 'bytes'"):
         train_sentence_piece(LINES, tmp_path / "a.model", 90, "bytes")
@@ -76,6 +81,8 @@ def test_what_cannot_be_trained_or_loaded(tmp_path):
         train_sentence_piece(LINES, tmp_path / "a.model", 5)
     with pytest.raises(ValueError, match="no SentencePiece model of 90"):
         train_sentence_piece([], tmp_path / "a.model", 90)
+    with pytest.raises(ValueError, match=r"^line 3 is odd$"):
+        train_sentence_piece(odd_lines(), tmp_path / "a.model", 90)
     assert not (tmp_path / "a.model").exists()
     (tmp_path / "b.model").write_bytes(b"not a model")
     with pytest.raises(ValueError, match="b.model is no SentencePiece model"):

@@ -334,6 +334,12 @@ def test_pieces_that_would_not_come_back_are_not_saved(tmp_path, piece):
     assert not (tmp_path / "vocab.txt").exists()
 
 
+def test_a_mapping_whose_ids_would_shift_is_not_saved(tmp_path):
+    with pytest.raises(TypeError, match="takes a list of pieces .* not a mapping"):
+        save_vocab({"[PAD]": 0, "a": 2}, tmp_path / "vocab.txt")
+    assert not (tmp_path / "vocab.txt").exists()
+
+
 def test_a_long_line_without_blanks(tokenizer_of):
     tokenizer = tokenizer_of([*SPECIAL, "a", "##a"])
     assert tokenizer.tokenize("a" * 1_000_000) == ["[UNK]"]

@@ -204,6 +204,10 @@ def test_scores_and_the_plot_by_length(tmp_path, capsys):
     assert printed[2].startswith("copying the source:") and "exactly right 0.00%" in printed[2]
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert score_translation.main([*flags[1:], f"--plot_file={tmp_path}/plot.png"]) == 2
+    (tmp_path / "empty").write_text("")
+    capsys.readouterr()
+    assert score_translation.main([f"--{name}_file={tmp_path}/empty" for name in ("reference", "hypothesis")]) == 1
+    assert "empty has no lines" in capsys.readouterr().err
 
 
 @pytest.mark.slow

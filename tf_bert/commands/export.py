@@ -39,7 +39,7 @@ TASKS = ("BertForSequenceClassification", "BertForTokenClassification", "BertFor
 def run(flags) -> None:
     """Loads, writes and says how to use it."""
     chosen = flags.format or FORMATS.get(os.path.splitext(flags.output)[1], "saved_model")
-    if os.path.isdir(flags.output):
+    if os.path.isdir(flags.output) or chosen == "saved_model" and os.path.exists(flags.output):
         raise ValueError(f"{flags.output} is there already; choose another place")
     load_tensorflow()
     from tf_bert.checkpoints.formats import open_checkpoint

@@ -43,10 +43,11 @@ class Numbers:
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The numbers of a text."""
-        try:
-            return [int(word) for word in text.split()]
-        except ValueError as error:
-            raise ValueError(f"{error}: --ids takes numbers with blanks between") from None
+        words = text.split()
+        wrong = [word for word in words if not word.isdecimal()]
+        if wrong:
+            raise ValueError(f"--ids takes ids, numbers with blanks between, and {wrong[0]!r} is none")
+        return [int(word) for word in words]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The numbers as text, each with a blank before it."""

@@ -36,6 +36,8 @@ def run(flags) -> None:
     if flags.plot_file and not flags.source_file:
         raise UsageError("--plot_file needs --source_file, to know the lengths")
     references = list(read_lines(flags.reference_file))
+    if not references:
+        raise ValueError(f"{flags.reference_file} has no lines: there is nothing to score")
     sources = list(read_lines(flags.source_file)) if flags.source_file else None
     systems = {label: list(read_lines(path)) for label, path in zip(labels, files, strict=True)}
     for label, translations in systems.items():

@@ -18,9 +18,11 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], lower_ca
 
     Raises:
         ImportError: sacrebleu is not installed; says how to.
-        ValueError: there are not as many hypotheses as references.
+        ValueError: there are not as many hypotheses as references, or none.
     """
     _check(hypotheses, references)
+    if not references:
+        raise ValueError("there are no lines to score")
     try:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError:

@@ -142,10 +142,18 @@ def train_sentence_piece(
 
     if model_type not in MODEL_TYPES:
         raise ValueError(f"the type of a SentencePiece model is one of {', '.join(MODEL_TYPES)}, not {model_type!r}")
-    written = io.BytesIO()
+    written, failed = io.BytesIO(), []
+
+    def read():
+        try:
+            yield from sentences
+        except Exception as error:  # the library would wrap it in its own
+            failed.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
+            sentence_iterator=read(),
             model_writer=written,
             vocab_size=vocab_size,
             model_type=model_type,
@@ -160,6 +168,8 @@ def train_sentence_piece(
             **SYMBOLS,
         )
     except (RuntimeError, OSError) as error:
+        if failed:
+            raise failed[0] from None
         raise ValueError(f"no SentencePiece model of {vocab_size} pieces ({model_type}): {error}") from None
     with atomic_writer(model_file) as file:
         file.write(written.getvalue())

@@ -134,10 +134,16 @@ def save_vocab(pieces: Sequence[str], vocab_file: str | os.PathLike) -> None:
         vocab_file: where to write; the file appears whole or not at all.
 
     Raises:
+        TypeError: ``pieces`` is a mapping, which has one entry for equal pieces, and whose order need not be the ids'.
         ValueError: a piece would be read back as another: it holds a line feed or carriage return, or has blanks around
             it.
         OSError: the file cannot be written.
     """
+    if isinstance(pieces, Mapping):
+        raise TypeError(
+            "save_vocab takes a list of pieces in the order of their ids, not a mapping: in a vocabulary with equal "
+            "lines, as load_vocab returns it, the ids would shift. read_vocab_lines(file) gives the list"
+        )
     for number, piece in enumerate(pieces):
         if piece != piece.strip() or "\n" in piece or "\r" in piece:
             raise ValueError(f"piece {number} of the vocabulary, {piece!r}, has blanks around it or a line break in it")

@@ -153,9 +153,10 @@ def train_translation(
         "records": records.count,
     }
     state = begin(model, output_dir, options, data, init_checkpoint)
+    replicas = strategy.num_replicas_in_sync
     say(
         f"{type(model).__name__}, {model.count_params():,} parameters, {model.dtype_policy.name}, "
-        f"{strategy.num_replicas_in_sync} replicas, batches of {options.train_batch_size:,} tokens, "
+        f"{replicas} replica{'s' * (replicas > 1)}, batches of {options.train_batch_size:,} tokens, "
         f"{batching.batches_in_pass(records):,} for a pass over {records.count:,} pairs, steps {state.step:,} to "
         f"{options.num_train_steps:,}, seed {options.seed}"
     )
