@@ -280,6 +280,17 @@ def test_labels_that_changed(task, trained, tmp_path, capsys):
     assert "the labels are not known" in error
 
 
+def test_another_vocabulary_than_the_checkpoints(task, trained, tmp_path, capsys):
+    other = tmp_path / "other.txt"
+    save_vocab([*WORDS[:-2], WORDS[-1], WORDS[-2]], other)
+    error = refused(capsys, flags(task, trained, "--do_predict", f"--vocab_file={other}"))
+    assert f"{other} is not the vocabulary of the checkpoint" in error
+    assert f"line {len(WORDS) - 1} is {WORDS[-1]!r}, and there {WORDS[-2]!r}" in error
+    save_vocab(WORDS[:20], other)  # of which all ids are right, but many words may be missing
+    assert run_classifier.main(flags(task, trained, "--do_eval", f"--vocab_file={other}")) == 0
+    assert f"has 20 lines, and the table of the model {CONFIG.vocab_size} rows" in capsys.readouterr().err
+
+
 def test_mistakes(task, tmp_path, capsys, golden):
     assert "nothing else to do" in refused(capsys, flags(task, tmp_path))
     assert "less than one step" in refused(capsys, flags(task, tmp_path, "--do_train", "--num_train_epochs=0.01"))

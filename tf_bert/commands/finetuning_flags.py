@@ -76,6 +76,12 @@ def read_config_and_tokenizer(flags):
             f"{vocab_file} has {tokenizer.vocab_size} lines, and {config_file} has vocab_size "
             f"{config.vocab_size}: ids would lie beyond the table"
         )
+    if tokenizer.vocab_size < 0.9 * config.vocab_size:  # a table that was filled up for speed has a few rows more
+        say(
+            f"WARNING: {vocab_file} has {tokenizer.vocab_size:,} lines, and the table of the model "
+            f"{config.vocab_size:,} rows: is it the vocabulary that the checkpoint was trained with?"
+        )
+    _check_vocabulary_beside(vocab_file, _folder(flags))
     if problem := casing_problem(tokenizer.vocab, flags.do_lower_case):
         say(f"WARNING: {vocab_file}: {problem}")
     return config, tokenizer
@@ -85,8 +91,7 @@ def _noted_settings(flags) -> dict:
     """How text is split: as it is noted beside the checkpoint, else as the flag says."""
     from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 
-    place = flags.init_checkpoint or flags.output_dir
-    folder = place if os.path.isdir(place) else os.path.dirname(place) or "."
+    folder = _folder(flags)
     noted = TokenizerSettings.read(folder)
     if noted is None:
         return {"do_lower_case": flags.do_lower_case}
@@ -96,6 +101,28 @@ def _noted_settings(flags) -> dict:
         )
     flags.do_lower_case = noted.do_lower_case
     return noted.to_dict()
+
+
+def _folder(flags) -> str:
+    """Where the checkpoint lies."""
+    place = flags.init_checkpoint or flags.output_dir
+    return place if os.path.isdir(place) else os.path.dirname(place) or "."
+
+
+def _check_vocabulary_beside(vocab_file: str, folder: str) -> None:
+    """Raises ValueError where another vocabulary lies beside the checkpoint: all ids would mean other pieces."""
+    from tf_bert.tokenization.vocabulary import read_vocab_lines
+
+    beside = os.path.join(folder, "vocab.txt")
+    if not os.path.isfile(beside) or os.path.samefile(beside, vocab_file):
+        return
+    given, there = read_vocab_lines(vocab_file), read_vocab_lines(beside)
+    for line, (one, other) in enumerate(zip(given, there, strict=False), 1):
+        if one != other:
+            raise ValueError(
+                f"{vocab_file} is not the vocabulary of the checkpoint, which is {beside}: line {line} is {one!r}, and "
+                f"there {other!r}. Leave --vocab_file out"
+            )
 
 
 def _config_and_vocabulary(flags):
