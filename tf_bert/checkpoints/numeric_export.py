@@ -8,6 +8,7 @@ written out (`tf_bert.layers.feed_forward.gelu`), and no file is left that does 
 import importlib
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 
 import keras
@@ -49,7 +50,9 @@ def export_litert(
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures={"serving_default": concrete})
         data = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["serving_default"]).convert()
-    run = tf.lite.Interpreter(model_content=data).get_signature_runner("serving_default")
+    with warnings.catch_warnings():  # the interpreter of another package is recommended
+        warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter is deprecated")
+        run = tf.lite.Interpreter(model_content=data).get_signature_runner("serving_default")
     difference = greatest_difference(model, lambda inputs: run(**inputs), names, shape, os.fspath(path))
     with atomic_writer(path) as file:
         file.write(data)
