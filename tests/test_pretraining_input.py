@@ -10,13 +10,13 @@ import tensorflow as tf
 from tf_bert.data import pretraining_input
 from tf_bert.data.pretraining_input import (
     check_records,
-    count_records,
     eval_dataset,
     find_records,
     id_limits,
     record_errors,
     train_dataset,
 )
+from tf_bert.data.record_input import count_records
 from tf_bert.data.records import RecordWriter, encode_example
 from tf_bert.data.sidecar import read_sidecar, remove_sidecar, write_sidecar
 from tf_bert.training.runs import set_seed

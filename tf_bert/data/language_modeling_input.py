@@ -5,15 +5,14 @@ A position in the training data is a number of records, as in `tf_bert.data.pret
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
 
-from tf_bert.data.pretraining_input import FILES_READ_AT_ONCE, SHUFFLE_BUFFER, count_records
+from tf_bert.data.pretraining_input import SHUFFLE_BUFFER
+from tf_bert.data.record_input import check_same, count_each, errors_checked_by, files_and_sidecars, shuffled_passes
 from tf_bert.data.records import decode_example, read_records
-from tf_bert.data.sidecar import read_sidecar
-from tf_bert.data.text import expand_input_files
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,7 @@ class BlockFiles:
 
     def counts(self) -> list[int]:
         """The number of records in each file."""
-        return [
-            facts["records"] if "records" in facts else count_records(path)
-            for path, facts in zip(self.files, self.sidecars, strict=True)
-        ]
+        return count_each(self.files, self.sidecars)
 
 
 def find_blocks(patterns: str | os.PathLike | Sequence) -> BlockFiles:
@@ -49,9 +45,7 @@ def find_blocks(patterns: str | os.PathLike | Sequence) -> BlockFiles:
         ValueError: a file is damaged or of something else, files have different blocks or vocabularies, or there is no
             record.
     """
-    paths = expand_input_files(patterns)
-    files = [path for path in paths if not (path.endswith(".json") and path.removesuffix(".json") in paths)]
-    sidecars = [read_sidecar(path) for path in files]
+    files, sidecars = files_and_sidecars(patterns)
     sizes = {}
     for path in files:
         record = next(read_records(path), None)
@@ -63,10 +57,7 @@ def find_blocks(patterns: str | os.PathLike | Sequence) -> BlockFiles:
     for path, found in others:
         if found != size:
             raise ValueError(f"{path} has blocks of {found} tokens, and {first} of {size}: use one kind only")
-    for key in ("vocab_sha256", "tokenizer"):
-        noted = {facts[key]: path for path, facts in zip(files, sidecars, strict=True) if key in facts}
-        if len(noted) > 1:
-            raise ValueError(f"records do not go together: {key} differs between {' and '.join(noted.values())}")
+    check_same(files, sidecars, ("vocab_sha256", "tokenizer"))
     return BlockFiles(tuple(files), size, tuple(sidecars))
 
 
@@ -95,7 +86,7 @@ def train_dataset(
     end_id: int | None = None,
     mask_documents: bool = False,
 ) -> tf.data.Dataset:
-    """Endless shuffled batches: each pass shuffles files and records by ``seed`` and its number.
+    """Endless shuffled batches, in the order of `shuffled_passes`.
 
     Args:
         blocks: from `find_blocks`.
@@ -113,15 +104,8 @@ def train_dataset(
         ``label_weights`` float32 [B, S], ``num_bytes`` int32 [B, 1]; and ``document_ids`` int32 [B, S].
     """
     first_pass, skipped = divmod(skip_records, sum(blocks.counts())) if skip_records else (0, 0)
-    files = list(blocks.files)
-
-    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
-        order = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed=seed + number)
-        serialized = order.interleave(tf.data.TFRecordDataset, cycle_length=min(FILES_READ_AT_ONCE, len(files)))
-        return serialized.shuffle(shuffle_buffer, seed=seed + number)
-
-    passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    dataset = passes.flat_map(one_pass).skip(skipped).batch(batch_size, drop_remainder=True)
+    passes = shuffled_passes(blocks.files, seed, shuffle_buffer, first_pass)
+    dataset = passes.skip(skipped).batch(batch_size, drop_remainder=True)
     return _parsed(dataset, blocks, vocab_size, end_id, mask_documents)
 
 
@@ -170,18 +154,13 @@ def _parsed(
     return dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-@contextlib.contextmanager
-def block_errors(blocks: BlockFiles, vocab_size: int) -> Iterator[None]:
+def block_errors(blocks: BlockFiles, vocab_size: int) -> contextlib.AbstractContextManager[None]:
     """Turns what TensorFlow says about bad records inside the block into an error that names the file and the record.
 
     Raises:
         ValueError: from `check_blocks`.
     """
-    try:
-        yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        check_blocks(blocks, vocab_size)
-        raise  # the records are good: it is about something else
+    return errors_checked_by(lambda: check_blocks(blocks, vocab_size))
 
 
 def check_blocks(blocks: BlockFiles, vocab_size: int) -> None:

@@ -11,23 +11,19 @@ it stopped by skipping what it has had.
 import contextlib
 import dataclasses
 import os
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tensorflow as tf
 
 from tf_bert.data.dynamic_masking import DynamicMasking
 from tf_bert.data.packing import EXAMPLE_LENGTHS, RowSize
+from tf_bert.data.record_input import check_same, count_each, errors_checked_by, files_and_sidecars, shuffled_passes
 from tf_bert.data.records import decode_example, read_records
-from tf_bert.data.sidecar import read_sidecar
-from tf_bert.data.text import expand_input_files
-from tf_bert.files import file_size, open_binary
 
 SEQUENCE_FEATURES = ("input_ids", "input_mask", "segment_ids")
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 WORD_STARTS = "word_starts"
-FILES_READ_AT_ONCE = 4
 SHUFFLE_BUFFER = 10_000
 _LARGER_VOCABULARY = "were the records made with a larger vocabulary than the model's?"
 _OUTSIDE = {
@@ -68,10 +64,7 @@ class RecordFiles:
 
     def counts(self) -> list[int]:
         """The number of records in each file, from its sidecar or counted."""
-        return [
-            sidecar["records"] if "records" in sidecar else count_records(path)
-            for path, sidecar in zip(self.files, self.sidecars, strict=True)
-        ]
+        return count_each(self.files, self.sidecars)
 
 
 def find_records(
@@ -97,9 +90,7 @@ def find_records(
         ValueError: for a file of other lengths (file, feature, found and expected are named), for a damaged file, for
             a file of something else, for files made with different vocabularies, and when no file holds a record.
     """
-    paths = expand_input_files(patterns)
-    files = [path for path in paths if not (path.endswith(".json") and path.removesuffix(".json") in paths)]
-    sidecars = [read_sidecar(path) for path in files]
+    files, sidecars = files_and_sidecars(patterns)
     expected = {"max_seq_length": max_seq_length, "max_predictions_per_seq": max_predictions_per_seq}
     source = "asked for"
     empty = []
@@ -121,10 +112,7 @@ def find_records(
                 )
     if len(empty) == len(files):
         raise ValueError(f"no record in {', '.join(empty)}")
-    for key in ("vocab_sha256", "do_lower_case"):
-        noted = {sidecar[key]: path for path, sidecar in zip(files, sidecars, strict=True) if key in sidecar}
-        if len(noted) > 1:
-            raise ValueError(f"records do not go together: {key} differs between {' and '.join(noted.values())}")
+    check_same(files, sidecars, ("vocab_sha256", "do_lower_case"))
     masking = None
     if _agreed(files, sidecars, "masking", "static") == "dynamic":
         masking = DynamicMasking.from_facts(sidecars[0])
@@ -185,25 +173,6 @@ def _decode(path: str, record: bytes, dynamic: bool = False, packed: bool = Fals
     return example
 
 
-def count_records(path: str | os.PathLike) -> int:
-    """Counts the records of a TFRecord file by the lengths of its frames, without reading what they hold.
-
-    Raises:
-        ValueError: when the file is cut short or its frames do not fit.
-    """
-    size = file_size(path)
-    count = offset = 0
-    with open_binary(path) as file:
-        while offset < size:
-            header = file.read(8)
-            offset += 16 + (struct.unpack("<Q", header)[0] if len(header) == 8 else size)
-            if offset > size:
-                raise ValueError(f"{os.fspath(path)}: record {count + 1} is cut short, or this is no TFRecord file")
-            file.seek(offset)
-            count += 1
-    return count
-
-
 def train_dataset(
     records: RecordFiles,
     batch_size: int,
@@ -217,8 +186,7 @@ def train_dataset(
 ) -> tf.data.Dataset:
     """Endless shuffled batches for training.
 
-    Each pass over the data shuffles the files, reads a few of them at a time and shuffles their records over a buffer,
-    all by ``seed`` and the number of the pass. Batches run on from one pass into the next, so none is short.
+    The order is that of `shuffled_passes`. Batches run on from one pass into the next, so none is short.
 
     Args:
         records: from `find_records`.
@@ -246,20 +214,9 @@ def train_dataset(
         held = sum(records.counts()[index::count]) if by_file else (sum(records.counts()) - index + count - 1) // count
         first_pass, skip_records = divmod(skip_records, held)
 
-    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
-        order = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed=seed + number)
-        serialized = order.interleave(
-            tf.data.TFRecordDataset,
-            cycle_length=min(FILES_READ_AT_ONCE, len(files)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=deterministic,
-        )
-        if not by_file:
-            serialized = serialized.shard(count, index)
-        return serialized.shuffle(shuffle_buffer, seed=seed + number)
-
-    passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    dataset = passes.flat_map(one_pass).skip(skip_records).batch(batch_size, drop_remainder=True)
+    by_record = (0, 1) if by_file else shard
+    passes = shuffled_passes(files, seed, shuffle_buffer, first_pass, shard=by_record, deterministic=deterministic)
+    dataset = passes.skip(skip_records).batch(batch_size, drop_remainder=True)
 
     def number(batch: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
         """The number of a record in the whole stream, which no two workers share."""
@@ -358,8 +315,9 @@ def _feature_limits(records: RecordFiles, limits: Mapping[str, int] | None) -> d
     return {name: limit for name, limit in limits.items() if name in _feature_lengths(records)}
 
 
-@contextlib.contextmanager
-def record_errors(records: RecordFiles, limits: Mapping[str, int] | None = None) -> Iterator[None]:
+def record_errors(
+    records: RecordFiles, limits: Mapping[str, int] | None = None
+) -> contextlib.AbstractContextManager[None]:
     """Turns what TensorFlow says about bad records inside the block into an error that names the file and the record.
 
     Args:
@@ -369,11 +327,7 @@ def record_errors(records: RecordFiles, limits: Mapping[str, int] | None = None)
     Raises:
         ValueError: from `check_records`.
     """
-    try:
-        yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        check_records(records, limits)
-        raise  # the records are good: it is about something else
+    return errors_checked_by(lambda: check_records(records, limits))
 
 
 def check_records(records: RecordFiles, limits: Mapping[str, int] | None = None) -> None:

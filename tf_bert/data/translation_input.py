@@ -12,17 +12,15 @@ import collections
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from tf_bert.data.record_input import errors_checked_by, files_and_sidecars, shuffled_passes
 from tf_bert.data.records import decode_example, read_records
-from tf_bert.data.sidecar import read_sidecar
-from tf_bert.data.text import expand_input_files
 from tf_bert.data.translation import KIND
 
 SHUFFLE_BUFFER = 20_000
-FILES_READ_AT_ONCE = 4
 BATCHES_SHUFFLED = 64
 SIDES = ("source_ids", "target_ids")
 
@@ -67,10 +65,9 @@ def find_translation_records(patterns: str | os.PathLike | Sequence) -> Translat
         FileNotFoundError: when a pattern matches nothing.
         ValueError: a file without its ``.json``, of something else, or made with other vocabularies.
     """
-    files = [path for path in expand_input_files(patterns) if not path.endswith(".json")]
+    files, sidecars = files_and_sidecars(patterns)
     lengths, first = collections.Counter(), None
-    for path in files:
-        facts = read_sidecar(path)
+    for path, facts in zip(files, sidecars, strict=True):
         if facts.get("kind") != KIND:
             found = f"says it holds {facts.get('kind', 'something else')}" if facts else "is not there"
             raise ValueError(f"{path} holds no parallel text of ours: {path}.json {found}; see create_translation_data")
@@ -143,8 +140,7 @@ def train_dataset(
 ) -> tf.data.Dataset:
     """Endless shuffled batches.
 
-    Each pass shuffles the files, reads a few at a time, shuffles their pairs over a buffer, and shuffles the batches,
-    all by ``seed`` and the number of the pass.
+    The order of the pairs is that of `shuffled_passes`; the batches of each pass are shuffled once more.
 
     Args:
         records: from `find_translation_records`.
@@ -159,22 +155,13 @@ def train_dataset(
         A dataset of dicts: ``source_ids`` [B, S] and ``target_ids`` [B, T] int32, ``source_mask`` and ``target_mask``,
         1 for real positions.
     """
-    files = list(records.files)
     first_pass, skipped = divmod(skip_batches, batching.batches_in_pass(records))
 
-    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
-        order = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed=seed + number)
-        serialized = order.interleave(
-            tf.data.TFRecordDataset,
-            cycle_length=min(FILES_READ_AT_ONCE, len(files)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        serialized = serialized.shuffle(shuffle_buffer, seed=seed + number)
-        return _batches(serialized, records, batching, limits, pad_id).shuffle(BATCHES_SHUFFLED, seed=seed + number)
+    def batches(serialized: tf.data.Dataset, own_seed: tf.Tensor) -> tf.data.Dataset:
+        return _batches(serialized, records, batching, limits, pad_id).shuffle(BATCHES_SHUFFLED, seed=own_seed)
 
-    passes = tf.data.Dataset.range(first_pass, tf.int64.max)
-    return passes.flat_map(one_pass).skip(skipped).prefetch(tf.data.AUTOTUNE)
+    passes = shuffled_passes(records.files, seed, shuffle_buffer, first_pass, change=batches)
+    return passes.skip(skipped).prefetch(tf.data.AUTOTUNE)
 
 
 def eval_dataset(
@@ -232,18 +219,15 @@ def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data
     )
 
 
-@contextlib.contextmanager
-def translation_record_errors(records: TranslationRecords, limits: tuple[int, int] | None = None) -> Iterator[None]:
+def translation_record_errors(
+    records: TranslationRecords, limits: tuple[int, int] | None = None
+) -> contextlib.AbstractContextManager[None]:
     """Turns what TensorFlow says about bad records inside the block into an error that names the file and the record.
 
     Raises:
         ValueError: from `check_translation_records`.
     """
-    try:
-        yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        check_translation_records(records, limits)
-        raise  # the records are good: it is about something else
+    return errors_checked_by(lambda: check_translation_records(records, limits))
 
 
 def check_translation_records(records: TranslationRecords, limits: tuple[int, int] | None = None) -> None:
