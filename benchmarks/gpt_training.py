@@ -233,6 +233,9 @@ def main():
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
     flags = parser.parse_args()
+    from tf_bert.memory import keep_freed_memory
+
+    keep_freed_memory()  # as the training commands do
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(flags.threads)

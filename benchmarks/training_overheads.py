@@ -45,6 +45,9 @@ def make_batch():
 
 
 def replicas(options) -> None:
+    from tf_bert.memory import keep_freed_memory
+
+    keep_freed_memory()  # as the training commands do
     import tensorflow as tf
 
     from tf_bert import BertConfig, BertForPreTraining

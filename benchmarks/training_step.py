@@ -4,7 +4,8 @@ Each side is a process of its own that waits for its turn; the turns alternate, 
 alike. Reported are medians of wall and CPU seconds, and the share of what the matrix products alone would need at the
 rate of a large product in the same process (three times the forward's products for a step, attention and the masked
 head included). All train masked LM on 20 positions with AdamW and clipping, dropout 0.1, batch 8, length 128, float32;
-Hugging Face and we the next sentence too, keras-hub's model has none.
+Hugging Face and we the next sentence too, keras-hub's model has none. Our step keeps freed memory, as our commands do;
+MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 MALLOC_ARENA_MAX=1 in the environment do the same for all sides.
 
 Run, with environments made from requirements-peers.txt:
     python benchmarks/training_step.py [step] [forward] --torch=peers/bin/python --keras_hub=peers_keras/bin/python
@@ -52,6 +53,10 @@ def make_batch():
 
 def tf_bert_calls(layers: int, step: bool, xla: bool):
     sys.path.insert(0, ROOT)
+    from tf_bert.memory import keep_freed_memory
+
+    if step:
+        keep_freed_memory()  # as the training commands do
     import tensorflow as tf
 
     from tf_bert import Bert, BertConfig, BertForPreTraining
