@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from tf_bert.backend import few_rows
 from tf_bert.layers.cells import KERAS_CELLS, OWN_CELLS, PeepholeLSTMCell, make_cell
 from tf_bert.layers.recurrent import RecurrentEncoder, StateBridge
 from tf_bert.layers.recurrent_decoder import MODES, RecurrentDecoder
@@ -245,11 +246,46 @@ def test_loop_in_a_graph_with_gradients():
         with tf.GradientTape() as tape:
             tape.watch(x)
             outputs, _, _ = decoder(x, state, memory)
-        return outputs, tape.gradient(outputs, x)
+        gradients = tape.gradient(outputs, [x, *decoder.trainable_variables])
+        return outputs, *[gradient for gradient in gradients if gradient is not None]
 
     unknown_length = tf.TensorSpec([None, None, E], tf.float64)
     for found, expected in zip(tf.function(run, input_signature=[unknown_length])(x), run(x), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "peephole_lstm"])
+def test_gradients_of_the_encoder_are_the_same_in_a_graph(name):
+    encoder = RecurrentEncoder(H, cell=name, bidirectional=True, dtype="float64")
+    encoder.build((None, None, E))
+    randomise(encoder)
+
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = ops.sum(ops.sin(encoder(x, MASK)[0]))
+        return tape.gradient(loss, [x, *encoder.trainable_variables])
+
+    x, graph = tf.constant(normal(B, S, E)), tf.function(run)
+    for found, expected in zip(graph(x), run(x), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_few_rows_gives_the_gradient_of_a_product_another_way():
+    x, w = tf.constant(normal(2, 3)), tf.constant(normal(3, 4))
+
+    def gradients(x, w):
+        return tf.gradients(tf.sin(few_rows(tf.matmul)(x, w)), [x, w])
+
+    graph = tf.function(gradients)
+    for found, expected in zip(
+        graph(x, w), tf.function(lambda x, w: tf.gradients(tf.sin(x @ w), [x, w]))(x, w), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-14)
+    products = [op for op in graph.get_concrete_function(x, w).graph.get_operations() if op.type == "MatMul"]
+    assert not any(op.get_attr("transpose_b") and op.inputs[1] is products[0].inputs[1] for op in products)
+    with pytest.raises(NotImplementedError, match="as they stand"):
+        tf.function(lambda x, w: tf.gradients(few_rows(tf.matmul)(x, w, transpose_b=True), x))(x, tf.transpose(w))
 
 
 def test_dropout_differs_between_steps_and_layers_and_is_off_in_inference():

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from tf_bert.backend import few_rows
+
 
 @keras.saving.register_keras_serializable("tf_bert")
 class PeepholeLSTMCell(keras.layers.Layer):
@@ -133,5 +135,8 @@ def make_recurrent_layer(cell: str, units: int, **kwargs) -> keras.layers.Layer:
     """
     kwargs |= {"return_sequences": True, "return_state": True}
     if cell in KERAS_CELLS:
-        return KERAS_CELLS[cell][1](units, **kwargs)
-    return keras.layers.RNN(make_cell(cell, units, dtype=kwargs.get("dtype")), **kwargs)
+        layer = KERAS_CELLS[cell][1](units, **kwargs)
+    else:
+        layer = keras.layers.RNN(make_cell(cell, units, dtype=kwargs.get("dtype")), **kwargs)
+    layer.cell.call = few_rows(layer.cell.call)
+    return layer
