@@ -160,6 +160,18 @@ def test_train_translation_explains_mistakes(data, run, tmp_path, capsys):
         assert message in error, error
 
 
+@pytest.mark.parametrize("sizes, side", [((15, 14), "source"), ((14, 15), "target")])
+def test_records_of_a_larger_vocabulary_are_refused(data, sizes, side):
+    from tf_bert.configs import TransformerConfig
+    from tf_bert.data.translation_input import find_translation_records
+    from tf_bert.training.translation import check_fit
+
+    records = find_translation_records(f"{data}/train-*.tfrecord")
+    check_fit(TransformerConfig(15), records)
+    with pytest.raises(ValueError, match=f"train-0.* a vocabulary of 15 pieces .*{side}_vocab_size 14: ids would"):
+        check_fit(TransformerConfig(sizes[0], source_vocab_size=sizes[1]), records)
+
+
 def test_a_folder_of_something_else_or_damaged(run, data, tmp_path):
     import shutil
 

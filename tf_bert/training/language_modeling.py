@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_bert.configs import Config, GPTConfig
 from tf_bert.data import language_modeling_input
 from tf_bert.data.language_modeling_input import BlockFiles, block_errors
+from tf_bert.data.record_input import check_vocab_size
 from tf_bert.files import make_folder
 from tf_bert.models.gpt import GPT
 from tf_bert.training.distribution import distribute
@@ -98,11 +99,7 @@ def check_fit(config: Config, blocks: BlockFiles) -> None:
             f"(max_position_embeddings) is {context}: a longer table or a smaller --block_size is needed"
         )
     for path, facts in zip(blocks.files, blocks.sidecars, strict=True):
-        if facts.get("vocab_size", 0) > config.vocab_size:
-            raise ValueError(
-                f"{path} was made with a vocabulary of {facts['vocab_size']} pieces ({path}.json), and the "
-                f"configuration has vocab_size {config.vocab_size}: ids would lie beyond the table"
-            )
+        check_vocab_size(path, facts, config.vocab_size)
         end_id = getattr(config, "end_id", None)
         if None not in (end_id, facts.get("end_id")) and facts["end_id"] != end_id:
             raise ValueError(

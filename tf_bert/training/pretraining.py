@@ -11,6 +11,7 @@ from tf_bert.checkpoints import convert
 from tf_bert.configs import BertConfig
 from tf_bert.data import pretraining_input
 from tf_bert.data.pretraining_input import RecordFiles, id_limits, record_errors
+from tf_bert.data.record_input import check_vocab_size
 from tf_bert.files import make_folder
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.tokenization.full import FullTokenizer
@@ -201,11 +202,7 @@ def check_fit(config: BertConfig, records: RecordFiles) -> None:
             f"max_position_embeddings {config.max_position_embeddings}: a longer table or shorter records are needed"
         )
     for path, sidecar in zip(records.files, records.sidecars, strict=True):
-        if sidecar.get("vocab_size", 0) > config.vocab_size:
-            raise ValueError(
-                f"{path} was made with a vocabulary of {sidecar['vocab_size']} entries ({path}.json), and the "
-                f"configuration has vocab_size {config.vocab_size}: ids would lie beyond the table"
-            )
+        check_vocab_size(path, sidecar, config.vocab_size)
 
 
 def evaluate(

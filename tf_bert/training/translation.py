@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_bert.checkpoints import google
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig, TranslationConfig
 from tf_bert.data import translation_input
+from tf_bert.data.record_input import check_vocab_size
 from tf_bert.data.translation_input import Batching, TranslationRecords, translation_record_errors
 from tf_bert.files import make_folder
 from tf_bert.models.seq2seq import Seq2Seq
@@ -89,9 +90,7 @@ def check_fit(config: TranslationConfig, records: TranslationRecords) -> None:
         ValueError: a vocabulary is larger than its table, or a pair longer than the position table.
     """
     for side, size in zip(("source", "target"), _limits(config), strict=True):
-        found = records.facts[f"{side}_vocab_size"]
-        if found > size:
-            raise ValueError(f"{records.files[0]} was made with {found} {side} pieces, and the model has {size}")
+        check_vocab_size(records.files[0], records.facts, size, f"{side}_vocab_size")
     longest = getattr(config, "max_position_embeddings", records.longest)
     if records.longest > longest:
         raise ValueError(
