@@ -204,6 +204,16 @@ def test_loaded_weights_are_the_exported_ones(run):
     assert translator.source_tokenizer.vocab_size == load_subwords(run[0] / "export" / "vocab.model").vocab_size
 
 
+def test_a_file_is_not_translated_into_itself(tmp_path, capsys):
+    (tmp_path / "text").write_text("12\n")
+    flags = [f"--checkpoint={tmp_path}", f"--input_file={tmp_path}/text", f"--output_file={tmp_path}/./text"]
+    assert translate.main(flags) == 1
+    assert "is to be written, but it is one of the input files" in capsys.readouterr().err
+    assert (tmp_path / "text").read_text() == "12\n"
+    assert translate.main([*flags[:2], f"--output_file={tmp_path}/new"]) == 1
+    assert "holds no translation model" in capsys.readouterr().err
+
+
 def test_scores_and_the_plot_by_length(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     for name, text in (("src", "12\n345\n"), ("ref", "21\n543\n"), ("good", "21\n543\n"), ("half", "21\n345\n")):

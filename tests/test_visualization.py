@@ -9,16 +9,20 @@ import pytest
 
 from tf_bert.checkpoints.translators import Translator, save_translator
 from tf_bert.commands import attention as command
-from tf_bert.configs import AttentionClassifierConfig, BertConfig, Seq2SeqConfig, TransformerConfig
+from tf_bert.configs import AttentionClassifierConfig, BertConfig, GPTConfig, Seq2SeqConfig, TransformerConfig
 from tf_bert.models.attention_classifier import AttentionClassifier
 from tf_bert.models.bert import Bert
+from tf_bert.models.gpt import GPT
 from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
+from tf_bert.tokenization.byte_pair import GPT2Tokenizer
+from tf_bert.tokenization.byte_pair_training import train_byte_pairs
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.visualization.attention import (
     AttentionMap,
     bert_attention,
     classifier_attention,
+    gpt_attention,
     position_table,
     save_arrays,
     translation_attention,
@@ -50,6 +54,19 @@ def bert():
     return Bert(BertConfig(len(PIECES), **sizes, max_position_embeddings=16))
 
 
+@pytest.fixture(scope="module")
+def gpt_tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bpe")
+    train_byte_pairs(["a"], 257).save(folder)
+    return GPT2Tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    return GPT(GPTConfig(257, **sizes, max_position_embeddings=12))
+
+
 def sums_to_one(some):
     return all(np.allclose(layer.sum(-1), 1, atol=1e-5) for layer in some.layers)
 
@@ -69,6 +86,20 @@ def test_of_bert(bert, tokenizer):
         some.matrix(0, 2)
     with pytest.raises(ValueError, match="the text has 22 pieces, max_position_embeddings is 16"):
         bert_attention(bert, tokenizer, "cat " * 20)
+
+
+def test_of_a_gpt(gpt, gpt_tokenizer):
+    text = "Sünde"
+    (some,) = gpt_attention(gpt, gpt_tokenizer, text)
+    assert some.name == "decoder" and some.rows == some.columns == ["S", "\ufffd", "\ufffd", "n", "d", "e"]
+    assert len(some.layers) == 2 and sums_to_one(some)
+    for layer in some.layers:
+        np.testing.assert_array_equal(layer, np.tril(layer))  # nothing from later tokens
+    expected = gpt({"input_ids": np.array([gpt_tokenizer.tokenize_to_ids(text)])}, return_attention_probs=True)
+    np.testing.assert_allclose(some.layers[1], expected["attention_probs"][1], atol=1e-6)
+    for wrong, count in (("", 0), ("x" * 13, 13)):
+        with pytest.raises(ValueError, match=rf"the text has {count} tokens; expected 1 to 12"):
+            gpt_attention(gpt, gpt_tokenizer, wrong)
 
 
 def test_of_the_transformer(transformer):
@@ -158,14 +189,16 @@ def test_without_matplotlib_a_line_says_what_to_install(monkeypatch, tmp_path):
         plot_matrix(tmp_path / "a.png", [[1.0]], ["a"], ["b"])
 
 
-def test_the_command(tmp_path, transformer, bert, tokenizer, capsys):
+def test_the_command(tmp_path, transformer, bert, tokenizer, gpt, gpt_tokenizer, capsys):
     pytest.importorskip("matplotlib")
     save_translator(transformer.model, tmp_path / "model", tokenizer, tokenizer)
     bert.save_checkpoint(tmp_path / "bert", tokenizer=tokenizer)
+    gpt.vocab_file = gpt_tokenizer.vocab_file
+    gpt.save_checkpoint(tmp_path / "gpt")
     names = {"output_file": "a.html", "png_file": "a.png", "arrays_file": "a.npz", "positions_file": "p.svg"}
     wanted = [f"--{flag}={tmp_path}/{name}" for flag, name in names.items()]
-    for folder, pair in (("model", "mat"), ("bert", "on mat")):
-        assert command.main([f"--checkpoint={tmp_path}/{folder}", "the cat", f"--text_pair={pair}", *wanted]) == 0
+    for folder, pair in (("model", ["--text_pair=mat"]), ("bert", ["--text_pair=on mat"]), ("gpt", [])):
+        assert command.main([f"--checkpoint={tmp_path}/{folder}", "the cat", *pair, *wanted]) == 0
         assert all((tmp_path / name).stat().st_size > 500 for name in names.values())
         for name in names.values():
             (tmp_path / name).unlink()
@@ -179,6 +212,7 @@ def test_the_command(tmp_path, transformer, bert, tokenizer, capsys):
             "this model has no cross attention, only",
         ),
         ([model, "the cat", "--text_pair=mat", wanted[1], "--head=7"], "there is no head 7"),
+        ([f"--checkpoint={tmp_path}/gpt", "cat", "--text_pair=mat", wanted[0]], "a GPT reads one text"),
     ):
         assert command.main(flags) != 0
         error = capsys.readouterr().err.strip()

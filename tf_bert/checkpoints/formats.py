@@ -101,6 +101,8 @@ def open_checkpoint(path_or_name: str | os.PathLike, config: Config | None = Non
     path = os.fspath(path_or_name)
     if not os.path.exists(path) and not os.path.exists(google.checkpoint_prefix(path) + ".index"):
         path = _fetched(path)
+    if _is_translator(path):
+        raise ValueError(f"{path} holds a translation model, which tf-bert translate and tf-bert attention read")
     if path.endswith((".keras", ".h5")):
         checkpoint = _open_keras(path, config)
     elif gpt.is_gpt(path):
@@ -130,6 +132,12 @@ def _fetched(name: str) -> str:
         raise FileNotFoundError(
             f"there is no checkpoint {name}: no such file, folder or prefix of an .index file, and {error.args[0]}"
         ) from None
+
+
+def _is_translator(path: str) -> bool:
+    from tf_bert.checkpoints.translators import is_translator  # which imports the models
+
+    return is_translator(path)
 
 
 def _is_hugging_face(path: str) -> bool:

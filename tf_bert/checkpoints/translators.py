@@ -83,6 +83,10 @@ def load_translator(directory: str | os.PathLike) -> Translator:
         ValueError: it is of something else, a weight is missing, or vocabulary and model do not fit.
     """
     directory = os.fspath(directory)
+    if not os.path.exists(os.path.join(directory, CONFIG)):
+        raise FileNotFoundError(
+            f"{directory} holds no translation model: there is no {CONFIG}; give the export folder of train_translation"
+        )
     with open_binary(os.path.join(directory, CONFIG)) as file:
         try:
             settings = json.load(file)

@@ -9,8 +9,8 @@ from tf_bert.commands.quiet import load_tensorflow
 FLAGS = Flags(
     "attention",
     """
-    Shows where a model looks: BERT at one text or a pair, a translation model from the words it writes to those it
-    reads. The page has a choice of layer and head, and needs no network; open it in any browser.
+    Shows where a model looks: BERT at one text or a pair, a GPT at what came before, a translation model from the words
+    it writes to those it reads. The page has a choice of layer and head, and needs no network; open it in any browser.
 
     Without --text_pair a translation model writes its own translation.
 
@@ -18,7 +18,7 @@ FLAGS = Flags(
         --png_file=alignment.png
     """,
 )
-FLAGS.string("checkpoint", None, "A translation model's folder, BERT's, or a published model's name.", required=True)
+FLAGS.string("checkpoint", None, "Folder of a translation model, a BERT or a GPT, or a published name.", required=True)
 FLAGS.string("text", None, "The text that is read.")
 FLAGS.string("text_pair", None, "BERT: the second text. Translation: what was written.")
 FLAGS.string("output_file", None, "The page (.html).")
@@ -41,6 +41,7 @@ def run(flags) -> None:
 
     load_tensorflow()
     from tf_bert.checkpoints.translators import is_translator, load_translator
+    from tf_bert.models.gpt import GPT
     from tf_bert.visualization import attention
     from tf_bert.visualization.page import write_attention_page
     from tf_bert.visualization.plots import plot_matrix, plot_positions
@@ -49,13 +50,16 @@ def run(flags) -> None:
         loaded = load_translator(flags.checkpoint)
         model, look = loaded.model, functools.partial(attention.translation_attention, loaded)
     else:
-        model, tokenizer = _load_bert(flags.checkpoint)
-        look = functools.partial(attention.bert_attention, model, tokenizer)
+        model, tokenizer = _load(flags.checkpoint)
+        if isinstance(model, GPT) and flags.text_pair is not None:
+            raise UsageError("--text_pair is for BERT and translation models; a GPT reads one text")
+        look = attention.gpt_attention if isinstance(model, GPT) else attention.bert_attention
+        look = functools.partial(look, model, tokenizer)
     if flags.positions_file:
         title = f"positional encodings of {type(model).__name__}"
         plot_positions(flags.positions_file, attention.position_table(model), title)
     if flags.text is not None and wanted != ["positions_file"]:
-        maps = look(flags.text, flags.text_pair)
+        maps = look(flags.text, *([] if flags.text_pair is None else [flags.text_pair]))
         if flags.output_file:
             write_attention_page(flags.output_file, maps, f"{type(model).__name__}: {flags.text}")
         if flags.arrays_file:
@@ -79,13 +83,16 @@ def _chosen(flags, maps):
     raise ValueError(f"this model has no {flags.kind} attention, only {', '.join(some.name for some in maps)}")
 
 
-def _load_bert(path: str):
+def _load(path: str):
+    """The model and its tokenizer: a GPT, or the encoder of a BERT."""
     from tf_bert.checkpoints.convert import load_model
     from tf_bert.checkpoints.formats import open_checkpoint
+    from tf_bert.configs import GPTConfig
     from tf_bert.models.bert import Bert
+    from tf_bert.models.gpt import GPT
 
-    tokenizer = open_checkpoint(path).tokenizer()
-    return load_model(path, Bert), tokenizer
+    checkpoint = open_checkpoint(path)
+    return load_model(path, GPT if isinstance(checkpoint.config, GPTConfig) else Bert), checkpoint.tokenizer()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -61,7 +61,7 @@ def run(flags) -> None:
             f"{config.max_position_embeddings}"
         )
     from tf_bert.data.extracted_features import WRITERS, pool
-    from tf_bert.data.text import total_size
+    from tf_bert.data.text import refuse_outputs_among, total_size
     from tf_bert.progress import Progress, say
     from tf_bert.tokenization.full import FullTokenizer
     from tf_bert.tokenization.vocabulary import validate_case_matches_checkpoint
@@ -73,6 +73,7 @@ def run(flags) -> None:
             f"{flags.vocab_file} has {tokenizer.vocab_size} lines, and {flags.bert_config_file} has vocab_size "
             f"{config.vocab_size}: ids would lie beyond the table"
         )
+    refuse_outputs_among([flags.input_file], [flags.output_file])
     size = total_size([flags.input_file])
     load_tensorflow()
     model = _load(flags, config, layers)

@@ -41,7 +41,7 @@ FLAGS.positional("text")
 
 def run(flags) -> None:
     """Translates and, where there are references, scores."""
-    from tf_bert.data.text import read_lines
+    from tf_bert.data.text import read_lines, refuse_outputs_among
 
     if flags.text is not None and flags.input_file:
         raise UsageError("give a text or --input_file, not both")
@@ -49,6 +49,9 @@ def run(flags) -> None:
         raise UsageError(f"--n_best={flags.n_best} needs a --beam_size of as many")
     if flags.n_best > 1 and (flags.copy_unknown or flags.reference_file):
         raise UsageError("--n_best prints scores beside the translations; --copy_unknown and --reference_file need one")
+    if flags.output_file:
+        read = [name for name in (flags.input_file, flags.reference_file) if name]
+        refuse_outputs_among(read, [flags.output_file])
     references = list(read_lines(flags.reference_file)) if flags.reference_file else None
     if flags.text is None and not flags.input_file and sys.stdin.isatty():
         lines = None  # typed: each is answered at once

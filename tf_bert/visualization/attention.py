@@ -1,4 +1,4 @@
-"""What a model's attention looked at, as arrays with their tokens: of BERT, of translation models, of classifiers."""
+"""What a model's attention looked at, as arrays with their tokens: BERT's, GPT's, a translator's, a classifier's."""
 
 import dataclasses
 import io
@@ -85,6 +85,25 @@ def bert_attention(model, tokenizer, text: str, text_pair: str | None = None) ->
     return [AttentionMap("encoder", _arrays(outputs["attention_probs"]), tokens, tokens)]
 
 
+def gpt_attention(model, tokenizer, text: str) -> list[AttentionMap]:
+    """The self-attention of a GPT, each token's to itself and those before it.
+
+    Args:
+        model: a `GPT`.
+        tokenizer: its `BytePairTokenizer`; a token that is a part of a character is shown as the sign for what is none.
+        text: what is read.
+
+    Raises:
+        ValueError: the text is empty or longer than the context.
+    """
+    ids, longest = tokenizer.tokenize_to_ids(text), model.config.max_position_embeddings
+    if not 0 < len(ids) <= longest:
+        raise ValueError(f"the text has {len(ids)} tokens; expected 1 to {longest} (max_position_embeddings)")
+    outputs = model({"input_ids": np.array([ids], "int32")}, return_attention_probs=True, training=False)
+    tokens = [tokenizer.decode([number]) for number in ids]
+    return [AttentionMap("decoder", _arrays(outputs["attention_probs"]), tokens, tokens)]
+
+
 def translation_attention(translator, text: str, target: str | None = None) -> list[AttentionMap]:
     """The attention of a translation model: of source and target to themselves (Transformer), and of target to source.
 
@@ -149,7 +168,7 @@ def classifier_attention(model, ids: Sequence[Any], tokens: Sequence[Any]) -> li
 
 
 def position_table(model) -> np.ndarray:
-    """The positional encodings [positions, H] of BERT or a Transformer, at most 512 of them.
+    """The positional encodings [positions, H] of BERT, a GPT or a Transformer, at most 512 of them.
 
     Raises:
         ValueError: a recurrent model has none.
@@ -158,7 +177,7 @@ def position_table(model) -> np.ndarray:
     if hasattr(encoder, "embeddings"):
         names = [v for v in encoder.embeddings.weights if v.name == "position_embeddings"]
         return np.asarray(ops.convert_to_numpy(names[0]))[:512]
-    embedding = getattr(model, "target_embedding", None)
+    embedding = getattr(model, "target_embedding", getattr(model, "embedding", None))
     if getattr(embedding, "position_embedding", None) is None:
         raise ValueError(f"{type(model).__name__} reads words in their order and has no positional encodings")
     if embedding.position_embedding == "learned":
