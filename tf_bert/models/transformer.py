@@ -190,7 +190,7 @@ class Transformer(TranslationModel, Configured, Trainer):
             x, caches, probs = self.decode(x, memory, source_mask, caches, index, training=False)
             # Of all layers the last but one aligns words best (Garg et al. 2019, section 4.2).
             _, cross = probs[max(len(probs) - 2, 0)]  # [B, N, W, S]
-            return self.logits(x)[:, 0], caches, ops.reshape(ops.mean(cross, axis=1), (-1, ops.shape(cross)[-1]))
+            return self.logits(x[:, 0]), caches, ops.reshape(ops.mean(cross, axis=1), (-1, ops.shape(cross)[-1]))
 
         rows = ops.shape(source_ids)[0] * width
         return step, [block.attention.create_cache(rows, length) for block in self.decoder]
