@@ -183,6 +183,35 @@ def test_gpt_step_by_step(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_a_word_in_two_contexts(tmp_path, monkeypatch, capsys):
+    """Each command as it is printed, but with one step of training, two texts of each sense, and without compiling."""
+    import tensorflow as tf
+
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    Path("examples/data").mkdir(parents=True)
+    for path in (Path(__file__).resolve().parent.parent / "examples/data").glob("*.t*"):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = lines[::7] if path.name == "senses.tsv" else lines[:60]
+        Path("examples/data", path.name).write_text("".join(kept), encoding="utf-8")
+    tf.config.run_functions_eagerly(True)
+    try:
+        for line in "".join(blocks(section("A word in two contexts"), "bash")).strip().splitlines():
+            line = re.sub(r"(num_train_steps=)\d+", r"\g<1>1", line)
+            words = shlex.split(line)
+            if words[0] == "echo":
+                Path(words[3]).write_text(words[1], encoding="utf-8")
+            else:
+                command = importlib.import_module(f"tf_bert.commands.{words[1]}")
+                assert not command.main(words[2:]), (line, capsys.readouterr().err)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    said = capsys.readouterr().out
+    assert said.count("nearest right") == 1 and len(re.findall("crane +static", said)) == 3
+    assert Path("senses.png").exists()
+
+
+@pytest.mark.slow
 def test_from_seq2seq_to_the_transformer(tmp_path, monkeypatch, capsys):
     """Each command as it is printed, on few pairs, with small models and one step, and without compiling."""
     import tensorflow as tf
