@@ -233,6 +233,23 @@ def test_scores_and_the_plot_by_length(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sizes", [["--model=transformer", *SIZES], ["--model=seq2seq", "--hidden_size=16"]])
+def test_xla_changes_nothing(sizes, tmp_path):
+    """Strings of one length, so that one shape is compiled."""
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{n}\t{str(n)[::-1]}\n" for n in range(1000, 1040)))
+    assert create_translation_data.main([f"--input_file={pairs}", f"--output_dir={tmp_path}", "--subwords=char"]) == 0
+    for name, how in (("plain", []), ("xla", ["--xla"])):
+        flags = [f"--data_dir={tmp_path}", f"--output_dir={tmp_path / name}", "--num_train_steps=3"]
+        flags += ["--batch_tokens=80", "--hidden_dropout_prob=0", "--num_warmup_steps=2", "--learning_rate=1e-2", *how]
+        assert train_translation.main([*sizes, *flags]) == 0
+    first, second = (weights(tmp_path / name / "model.ckpt-3") for name in ("plain", "xla"))
+    for name, value in first.items():
+        if "adam" not in name and "key/bias" not in name:
+            np.testing.assert_allclose(value, second[name], atol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
 def test_two_replicas_train_as_one(data, tmp_path):
     """Buckets, filled-up batches and all: without dropout the weights are equal."""
     import subprocess

@@ -124,9 +124,9 @@ class AdditiveScore(Score):
 
     def call(self, query, keys):
         """Scores [B,T,S] of queries [B,T,Q] against projected keys [B,S,units]."""
-        query = ops.expand_dims(ops.matmul(query, self.query_kernel), 2)  # [B,T,1,units]
+        query = ops.expand_dims(_product(query, self.query_kernel), 2)  # [B,T,1,units]
         hidden = ops.tanh(query + ops.expand_dims(keys, 1))  # [B,T,S,units]
-        return ops.squeeze(ops.matmul(hidden, self.vector), -1)
+        return ops.squeeze(_product(hidden, self.vector), -1)
 
     def get_config(self):
         """The arguments of the constructor."""
@@ -157,11 +157,17 @@ class LocationScore(Score):
             raise ValueError(
                 f"The location score has room for {self.max_source_length} source positions, got {source_length}"
             )
-        return ops.matmul(query, self.kernel)[:, :, :source_length]
+        return _product(query, self.kernel)[:, :, :source_length]
 
     def get_config(self):
         """The arguments of the constructor."""
         return {**super().get_config(), "max_source_length": self.max_source_length}
+
+
+def _product(x, kernel):
+    """[...,I] times [I,O]; `ops.matmul` becomes a tensordot, whose gradient in a loop XLA does not compile."""
+    rows = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
+    return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[1]))
 
 
 def make_score(score: str, units: int | None = None, max_source_length: int | None = None, **kwargs) -> Score:
