@@ -1,11 +1,13 @@
-"""The Transformer and the LSTM with attention of `translation.py` in plain PyTorch. Run by that program.
+"""The Transformer and the LSTM with attention of `translation.py` in plain PyTorch; run by the benchmarks.
 
     python benchmarks/plain_translation.py FOLDER
 
 FOLDER holds ``job.json`` (sizes, what to do) and ``weights.npz`` (initial weights under tf_bert's names, kernels
-[in, out]); ``batches.npz`` where these are given. What was measured goes to ``result.json``.
+[in, out]); ``batches.npz`` has the batches. What was measured goes to ``result.json``, trained weights to
+``weights-STEP.npz`` every so many steps, if asked for.
 """
 
+import itertools
 import json
 import math
 import sys
@@ -17,27 +19,43 @@ from torch import nn
 from torch.nn import functional as F
 
 
+class Weights:
+    """Initial weights under tf_bert's names, which remembers who took them: it writes the trained ones back."""
+
+    def __init__(self, path):
+        self.arrays, self.taken = dict(np.load(path)), {}
+
+    def parameter(self, name, transposed=False):
+        value = torch.tensor(self.arrays[name])
+        parameter = nn.Parameter(value.T.contiguous() if transposed else value)
+        self.taken[name] = parameter, transposed
+        return parameter
+
+    def save(self, path):
+        trained = {name: (p.T if transposed else p).detach().numpy() for name, (p, transposed) in self.taken.items()}
+        np.savez(path, **trained)
+
+
 def linear(weights, name, bias=True):
-    kernel = torch.tensor(weights[f"{name}/kernel"])
-    layer = nn.Linear(*kernel.shape, bias=bias)
-    layer.weight.data = kernel.T.contiguous()
+    kernel = weights.parameter(f"{name}/kernel", transposed=True)
+    layer = nn.Linear(*kernel.shape[::-1], bias=bias)
+    layer.weight = kernel
     if bias:
-        layer.bias.data = torch.tensor(weights[f"{name}/bias"])
+        layer.bias = weights.parameter(f"{name}/bias")
     return layer
 
 
 def norm(weights, name, epsilon):
-    gamma = torch.tensor(weights[f"{name}/LayerNorm/gamma"])
+    gamma = weights.parameter(f"{name}/LayerNorm/gamma")
     layer = nn.LayerNorm(gamma.shape[0], eps=epsilon)
-    layer.weight.data, layer.bias.data = gamma, torch.tensor(weights[f"{name}/LayerNorm/beta"])
+    layer.weight, layer.bias = gamma, weights.parameter(f"{name}/LayerNorm/beta")
     return layer
 
 
 def tables(weights):
     """The embeddings of target and source, which may be one."""
-    target = nn.Parameter(torch.tensor(weights["target_ids/word_embeddings"]))
-    name = "source_ids/word_embeddings"
-    return target, nn.Parameter(torch.tensor(weights[name])) if name in weights else target
+    target, name = weights.parameter("target_ids/word_embeddings"), "source_ids/word_embeddings"
+    return target, weights.parameter(name) if name in weights.arrays else target
 
 
 class Attention(nn.Module):
@@ -127,18 +145,17 @@ class Seq2Seq(nn.Module):
         self.cell = nn.LSTMCell(self.table.shape[1] + 2 * self.units, self.units)
         self.load(self.cell, "", weights, "decoder/layer_0")
         score = "decoder/attention/score"
-        self.query = nn.Parameter(torch.tensor(weights[f"{score}/query_kernel"]))
-        self.key = nn.Parameter(torch.tensor(weights[f"{score}/key_kernel"]))
-        self.vector = nn.Parameter(torch.tensor(weights[f"{score}/vector"]))
+        self.query, self.key = (weights.parameter(f"{score}/{part}_kernel") for part in ("query", "key"))
+        self.vector = weights.parameter(f"{score}/vector")
         self.readout = linear(weights, "decoder/readout", bias=False)
         self.output = linear(weights, "output")
         self.dropout = nn.Dropout(config["hidden_dropout_prob"])
 
     def load(self, layer, ending, weights, name):
         """Keras's gates stand in PyTorch's order; of PyTorch's two biases one stays 0."""
-        getattr(layer, f"weight_ih{ending}").data = torch.tensor(weights[f"{name}/kernel"]).T.contiguous()
-        getattr(layer, f"weight_hh{ending}").data = torch.tensor(weights[f"{name}/recurrent_kernel"]).T.contiguous()
-        getattr(layer, f"bias_ih{ending}").data = torch.tensor(weights[f"{name}/bias"])
+        setattr(layer, f"weight_ih{ending}", weights.parameter(f"{name}/kernel", transposed=True))
+        setattr(layer, f"weight_hh{ending}", weights.parameter(f"{name}/recurrent_kernel", transposed=True))
+        setattr(layer, f"bias_ih{ending}", weights.parameter(f"{name}/bias"))
         second = getattr(layer, f"bias_hh{ending}")
         second.data.zero_()
         second.requires_grad_(False)
@@ -181,15 +198,15 @@ def loss_of(model, source, target, smoothing):
     return F.cross_entropy(logits, target, label_smoothing=smoothing)
 
 
-def train_steps(model, batches, job, rate):
+def train_steps(model, batches, job):
     optimizer = torch.optim.Adam(
         [p for p in model.parameters() if p.requires_grad], lr=1.0, betas=(0.9, 0.98), eps=1e-9
     )
     model.train()
-    for step, (source, target) in enumerate(batches):
+    for rate, (source, target) in zip(job["rates"], batches, strict=False):
         began, began_cpu = time.perf_counter(), time.process_time()
         for group in optimizer.param_groups:
-            group["lr"] = rate(step)
+            group["lr"] = rate
         loss = loss_of(model, torch.tensor(source).long(), torch.tensor(target).long(), job["label_smoothing"])
         optimizer.zero_grad()
         loss.backward()
@@ -198,51 +215,25 @@ def train_steps(model, batches, job, rate):
         yield float(loss.detach()), time.perf_counter() - began, time.process_time() - began_cpu
 
 
-@torch.no_grad()
-def greedy(model, source, limit):
-    model.eval()
-    encoded = model.encode(source)
-    words = torch.full((len(source), 1), 2)
-    for _ in range(limit):
-        words = torch.cat([words, model.decode(words, encoded)[:, -1:].argmax(-1)], 1)
-        if ((words == 3).any(1)).all():
-            break
-    return words[:, 1:]
-
-
 def main():
     folder = sys.argv[1]
     with open(f"{folder}/job.json", encoding="utf-8") as file:
         job = json.load(file)
     torch.set_num_threads(job["threads"])
     torch.manual_seed(0)
-    weights = dict(np.load(f"{folder}/weights.npz"))
+    weights = Weights(f"{folder}/weights.npz")
     model = (Transformer if job["model"] == "transformer" else Seq2Seq)(weights, job["config"])
     arrays = np.load(f"{folder}/batches.npz")
     batches = [(arrays[f"source_{i}"], arrays[f"target_{i}"]) for i in range(job["batches"])]
-
-    def endless():
-        while True:
-            yield from batches
-
-    def rate(step):
-        warmup = job["warmup"]
-        return job["rate"] * min((step + 1) / warmup, ((step + 1) / warmup) ** -0.5)
-
-    losses, times, cpu, start = [], [], [], time.monotonic()
-    for loss, seconds, cpu_seconds in train_steps(model, endless(), job, rate):
+    losses, times, cpu = [], [], []
+    for loss, seconds, cpu_seconds in train_steps(model, itertools.cycle(batches), job):
         losses.append(loss)
         times.append(seconds)
         cpu.append(cpu_seconds)
-        if len(losses) == job["steps"] or job["minutes"] and time.monotonic() - start > 60 * job["minutes"]:
-            break
+        if job["save_every"] and len(losses) % job["save_every"] == 0:
+            weights.save(f"{folder}/weights-{len(losses)}.npz")
+            print(f"PyTorch step {len(losses)}: loss {np.mean(losses[-job['save_every'] :]):.4f}", flush=True)
     result = {"losses": losses, "times": times, "cpu": cpu}
-    if job["translate"]:
-        held = np.load(f"{folder}/heldout.npz")
-        result["written"] = [
-            greedy(model, torch.tensor(held[name]).long(), 2 * held[name].shape[1] + 10).tolist()
-            for name in sorted(held, key=int)
-        ]
     with open(f"{folder}/result.json", "w", encoding="utf-8") as file:
         json.dump(result, file)
 

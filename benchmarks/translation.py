@@ -2,13 +2,11 @@
 
     python benchmarks/translation.py --peer_python=/path/to/python [--model=transformer] --data_dir=DATA
     python benchmarks/translation.py --peer_python=... --speed [--model=seq2seq] [--dropout=0.1] [--xla]
-    python benchmarks/translation.py --peer_python=... --data_dir=DATA --minutes=20 --dropout=0.1
 
 DATA is a folder of ``tf-bert create_translation_data``; the other interpreter needs torch and numpy, and runs
 `plain_translation.py`. Both sides get the same initial weights, the same batches, Adam, the same rates. First form: the
 losses of 200 steps, without dropout; they are to lie within 1 %. ``--speed``: seconds of a step at the layer sizes of
-the Transformer base (LSTM: 512), the two sides in turn. ``--minutes``: trains both for so long, then both write the
-held-out targets greedily: BLEU, word error rate, and copying the source beside them.
+the Transformer base (LSTM: 512), the two sides in turn. What both learn: `translation_training.py`.
 """
 
 import argparse
@@ -28,10 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints.names import model_variables
-from tf_bert.commands.translate import scores_line
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig
-from tf_bert.data.translation_input import Batching, eval_dataset, find_translation_records, train_dataset
-from tf_bert.memory import keep_freed_memory
+from tf_bert.data.translation_input import Batching, find_translation_records, train_dataset
 from tf_bert.tokenization.subwords import load_subwords
 from tf_bert.training import translation
 
@@ -40,15 +36,14 @@ KEEP = ("num_hidden_layers", "num_attention_heads", "layer_norm_epsilon", "hidde
 
 
 class Losses(keras.callbacks.Callback):
-    """The loss and the seconds of each step; ends training when the time is up."""
+    """The loss and the seconds of each step."""
 
-    def __init__(self, minutes: float):
+    def __init__(self):
         super().__init__()
-        self.minutes, self.losses, self.times, self.cpu = minutes, [], [], []
+        self.losses, self.times, self.cpu = [], [], []
 
     def on_train_begin(self, logs=None):
-        self.start = self.last = time.perf_counter()
-        self.last_cpu = time.process_time()
+        self.last, self.last_cpu = time.perf_counter(), time.process_time()
 
     def on_train_batch_end(self, batch, logs=None):
         now, now_cpu = time.perf_counter(), time.process_time()
@@ -57,8 +52,6 @@ class Losses(keras.callbacks.Callback):
         self.cpu.append(now_cpu - self.last_cpu)
         self.model.reset_metrics()
         self.last, self.last_cpu = time.perf_counter(), time.process_time()
-        if self.minutes and self.last - self.start > 60 * self.minutes:
-            self.model.stop_training = True
 
 
 def make_config(arguments, vocab_size, source_size):
@@ -70,7 +63,7 @@ def make_config(arguments, vocab_size, source_size):
     return Seq2SeqConfig(vocab_size, **options, embedding_size=sizes[0], hidden_size=sizes[1])
 
 
-def ours(model, batches, arguments, steps):
+def ours(model, batches, steps):
     def endless():
         while True:
             for source, target in batches:
@@ -78,7 +71,7 @@ def ours(model, batches, arguments, steps):
 
     spec = tf.TensorSpec([None, None], tf.int32)
     dataset = tf.data.Dataset.from_generator(endless, output_signature={"source_ids": spec, "target_ids": spec})
-    losses = Losses(arguments.minutes)
+    losses = Losses()
     model.fit(dataset.prefetch(4), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[losses])
     return {"losses": losses.losses, "times": losses.times, "cpu": losses.cpu}
 
@@ -89,50 +82,28 @@ def twin(folder, arguments):
         return json.load(file)
 
 
-def write_job(folder, model, arguments, options, batches, steps, held_out):
-    config = model.config.to_dict()
+def write_job(folder, model, arguments, options, batches, steps, save_every=0):
+    """What `plain_translation.py` reads."""
+    config, schedule = model.config.to_dict(), options.make_schedule()
     job = {
         "model": arguments.model,
         "config": {name: config[name] for name in KEEP if name in config},
         "label_smoothing": model.config.label_smoothing,
-        "rate": options.learning_rate,
-        "warmup": options.num_warmup_steps,
-        "steps": steps,
-        "minutes": arguments.minutes,
+        "rates": [float(schedule(step)) for step in range(steps)],
+        "save_every": save_every,
         "batches": len(batches),
         "threads": arguments.threads,
-        "translate": bool(held_out),
     }
     with open(f"{folder}/job.json", "w", encoding="utf-8") as file:
         json.dump(job, file)
     np.savez(f"{folder}/weights.npz", **{name: value.numpy() for name, value in model_variables(model).items()})
     arrays = {f"{side}_{i}": pair[j] for i, pair in enumerate(batches) for j, side in enumerate(("source", "target"))}
     np.savez(f"{folder}/batches.npz", **arrays)
-    np.savez(f"{folder}/heldout.npz", **{str(i): source for i, (source, _) in enumerate(held_out)})
 
 
-def numbers(batches, count=None):
-    """Source and target of batches as arrays."""
-    batches = batches if count is None else batches.take(count)
-    return [(batch["source_ids"].numpy(), batch["target_ids"].numpy()) for batch in batches]
-
-
-def compare_translations(model, results, held_out, source_tokenizer, target_tokenizer):
-    def texts(rows, tokenizer=target_tokenizer):
-        cut = ([int(word) for word in row] for row in rows)
-        return [tokenizer.decode(row[: row.index(3)] if 3 in row else row) for row in cut]
-
-    real = [(target != 0).any(axis=1) for _, target in held_out]
-    references = [text for (_, target), rows in zip(held_out, real, strict=True) for text in texts(target[rows])]
-    sources = [
-        text for (source, _), rows in zip(held_out, real, strict=True) for text in texts(source[rows], source_tokenizer)
-    ]
-    written = [model.generate(source, max_length=2 * source.shape[1] + 10)["tokens"][:, 0] for source, _ in held_out]
-    sides = {"ours": written, "PyTorch": [np.array(rows) for rows in results["written"]]}
-    for name, batches in sides.items():
-        found = [text for batch, rows in zip(batches, real, strict=True) for text in texts(batch[rows])]
-        print(f"{name}: {scores_line(found, references)}")
-    print(f"copying the source: {scores_line(sources, references)}")
+def numbers(batches, count):
+    """Source and target of the first batches as arrays."""
+    return [(batch["source_ids"].numpy(), batch["target_ids"].numpy()) for batch in batches.take(count)]
 
 
 def main():
@@ -141,7 +112,6 @@ def main():
     parser.add_argument("--model", choices=["transformer", "seq2seq"], default="transformer")
     parser.add_argument("--data_dir")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--xla", action="store_true")
@@ -150,14 +120,13 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
-    keep_freed_memory()  # as the training commands do
     keras.utils.set_random_seed(1)
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
-    steps = 6 if arguments.speed else 10**9 if arguments.minutes else arguments.steps
+    steps = 6 if arguments.speed else arguments.steps
     options = translation.TranslationOptions(
-        learning_rate=arguments.rate, num_warmup_steps=400 if arguments.minutes else 100, jit_compile=arguments.xla
+        learning_rate=arguments.rate, num_warmup_steps=100, jit_compile=arguments.xla
     )
-    held_out, tokenizers, source_size = [], [], None
+    source_size = None
     if arguments.speed:
         shape, vocab_size = (16, 32), 8000
         draw = np.random.default_rng(0)
@@ -169,20 +138,15 @@ def main():
         if records.facts["source_vocab_sha256"] != records.facts["target_vocab_sha256"]:
             source_size = tokenizers[0].vocab_size
         batching = Batching(arguments.batch_tokens, pad_to_bucket=arguments.xla)
-        count = 10 * batching.batches_in_pass(records) if arguments.minutes else arguments.steps
-        batches = numbers(train_dataset(records, batching, seed=0), count)
-        if arguments.minutes:
-            held_out = numbers(
-                eval_dataset(find_translation_records(f"{arguments.data_dir}/heldout.tfrecord"), batching)
-            )
+        batches = numbers(train_dataset(records, batching, seed=0), steps)
 
     model = translation.build_model(make_config(arguments, vocab_size, source_size), options)
     print(f"{arguments.model}, {model.count_params():,} parameters, dropout {arguments.dropout}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        write_job(folder, model, arguments, options, batches, steps, held_out)
+        write_job(folder, model, arguments, options, batches, steps)
         sides = {"ours": [], "PyTorch": []}
         for _ in range(arguments.rounds if arguments.speed else 1):
-            mine, theirs = ours(model, batches, arguments, steps), twin(folder, arguments)
+            mine, theirs = ours(model, batches, steps), twin(folder, arguments)
             sides["ours"].append(mine)
             sides["PyTorch"].append(theirs)
     medians = {}
@@ -193,10 +157,7 @@ def main():
         print(f"{name:8} step: {shown}, fastest {min(wall):.3f} s")
     ratios = [first / second for first, second in zip(medians["ours"], medians["PyTorch"], strict=True)]
     print(f"ratio {ratios[0]:.2f}, of CPU time {ratios[1]:.2f}")
-    if arguments.minutes:
-        print(f"steps: ours {len(mine['losses'])}, PyTorch {len(theirs['losses'])}")
-        compare_translations(model, theirs, held_out, *tokenizers)
-    elif not arguments.speed:
+    if not arguments.speed:
         first, second = np.array(mine["losses"]), np.array(theirs["losses"])
         for step in sorted({0, len(first) // 20, len(first) // 2, len(first) - 1}):
             print(f"step {step + 1}: loss {first[step]:.6f} and {second[step]:.6f}")
