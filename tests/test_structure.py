@@ -20,12 +20,12 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages([str(PACKAGE)],
 # A room may import from those before it. The trainer, with its optimizer, lies below the models, which
 # inherit from its base class.
 FLOORS = [
-    {"configs", "files", "progress", "version", "tokenization"},
+    {"configs", "files", "memory", "progress", "version", "tokenization"},
     {"backend"},
     {"layers"},
     {"models", "training.trainer", "training.execution", "training.optimization", "training.schedules"},
     {"training", "data", "checkpoints", "decoding", "visualization"},
-    {"commands"},
+    {"commands", "__main__"},
 ]
 
 
