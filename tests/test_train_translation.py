@@ -270,3 +270,35 @@ sys.exit(train_translation.main(sys.argv[1:]))
     for name, value in first.items():
         if "adam" not in name and "key/bias" not in name:
             np.testing.assert_allclose(value, second[name], atol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_workers_train_and_evaluate_together(data, tmp_path):
+    """The figures of the workers' evaluation are those of one device with the same weights."""
+    import os
+    import subprocess
+
+    from test_replicas import free_ports
+
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
+    flags = ["--model=transformer", f"--data_dir={data}", f"--output_dir={tmp_path}", *SIZES, *SHORT]
+    flags += ["--num_train_steps=4", "--hidden_dropout_prob=0"]
+    command = [sys.executable, "-m", "tf_bert.commands.main", "train_translation", *flags]
+    processes = [
+        subprocess.Popen(
+            [*command, "--distribution_strategy=multi_worker_mirrored"],
+            cwd=Path(__file__).resolve().parent.parent,
+            env={**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})},
+        )
+        for i in range(2)
+    ]
+    assert [process.wait(timeout=600) for process in processes] == [0, 0]
+    found = (tmp_path / "eval_results.txt").read_text()
+    assert train_translation.main(flags) == 0  # trained already: evaluates alone
+    figures = [
+        dict(line.split(" = ") for line in text.splitlines())
+        for text in (found, (tmp_path / "eval_results.txt").read_text())
+    ]
+    assert figures[0].keys() == figures[1].keys()
+    for name, value in figures[0].items():
+        assert float(value) == pytest.approx(float(figures[1][name]), rel=1e-4), name
