@@ -204,7 +204,7 @@ def compare(step: bool, options) -> None:
     medians = {
         side: [statistics.median(column) for column in zip(*rows, strict=True)] for side, rows in answers.items()
     }
-    best = min(medians["tf_bert"][0], medians["tf_bert XLA"][0])
+    best = min(wall for side, (wall, *_) in medians.items() if side.startswith("tf_bert"))
     rate = max(row[2] for row in medians.values())
     needed = products(options.layers, step) / rate
     print(f"\n{'training step' if step else 'forward'}, {options.layers} layers, medians of {options.rounds} turns")
