@@ -51,7 +51,7 @@ def test_space_separated_values(flags):
         (["--input_file=x", "max_seq_length=64"], "did you mean --max_seq_length"),
         (["--input_file=x", "--max_seq_length=many"], "flag --max_seq_length=many: expected a whole number >= 5$"),
         (["--input_file=x", "--max_seq_length=4"], "flag --max_seq_length=4: expected a whole number >= 5$"),
-        (["--input_file=x", "--masked_lm_prob=1.5"], r"masked_lm_prob=1.5: expected a number in the range \[0, 1\]$"),
+        (["--input_file=x", "--masked_lm_prob=1.5"], r"prob=1.5: expected a number in the range \[0.0, 1.0\]$"),
         (["--input_file=x", "--masked_lm_prob=nan"], "masked_lm_prob=nan: expected a number"),
         (["--input_file=x", "--masked_lm_prob="], "masked_lm_prob=: expected a number"),
         (["--input_file=x", "--do_lower_case=maybe"], "do_lower_case=maybe: expected true or false$"),

@@ -29,6 +29,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
     save_vocab(WORDS, folder / "vocab.txt")
     tokenizer = FullTokenizer(folder / "vocab.txt", do_lower_case=True)
+    keras.utils.set_random_seed(0)
     BertClassifier(CONFIG, dropout=0.0, name="model").save_checkpoint(folder / "model", tokenizer=tokenizer)
     return folder
 
@@ -41,7 +42,7 @@ def classifier(folder):
 def test_three_lines_with_fit(folder):
     keras.utils.set_random_seed(1)
     model = BertClassifier.from_checkpoint(folder / "model", num_labels=2)
-    model.compile(create_optimizer(1e-2, 60))
+    model.compile(create_optimizer(3e-3, 60))  # at 1e-2 one of five seeds does not learn
     model.fit(TEXTS * 60, LABELS * 60, batch_size=4, verbose=0)
     assert model.predict(TEXTS)["logits"].argmax(axis=1).tolist() == LABELS
     assert model.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["accuracy"] == 1.0

@@ -135,7 +135,7 @@ def test_translate_explains_mistakes(run, tmp_path, capsys):
         ([export, "12", f"--reference_file={tmp_path}/two.txt"], "two.txt has 2 lines, and the text to translate 1"),
         ([export, "12", "--n_best=5"], "--n_best=5 needs a --beam_size of as many"),
         ([export, "12", f"--input_file={tmp_path}/two.txt"], "give a text or --input_file"),
-        ([f"--checkpoint={tmp_path}", "12"], "there is no file"),
+        ([f"--checkpoint={tmp_path}", "12"], "holds no translation model: there is no config.json"),
         ([export, "12", "--max_length=41"], "max_length is 41, but the model has 40 positions"),
     ):
         assert translate.main(flags) != 0

@@ -112,7 +112,8 @@ class Flags:
         maximum: float | None = None,
     ) -> None:
         """Adds a flag that takes a number between ``minimum`` and ``maximum``."""
-        parser = _Float(minimum, maximum)
+        # As floats, because absl keeps one parser for equal bounds, and 0 and 0.0 are equal: a message would vary.
+        parser = _Float(*(bound if bound is None else float(bound) for bound in (minimum, maximum)))
         absl_flags.DEFINE(parser, name, default, help, self._values, absl_flags.ArgumentSerializer())
         self._added(name, required)
 
