@@ -1,16 +1,12 @@
 """The few things that ``keras.ops`` has no word for; the only module below ``data/`` that imports TensorFlow."""
 
 import contextvars
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-
-# A single key has all the weight, as it should; Keras warns of each.
-warnings.filterwarnings("ignore", "You are using a softmax over axis")
 
 
 def known_values(x: Any) -> np.ndarray | None:

@@ -67,7 +67,7 @@ def add_attention_flag(flags: Flags) -> None:
 
 
 def strategy_from_flags(values):
-    """Sets the precision and makes the strategy that the flags ask for. Call it before anything else of TensorFlow.
+    """Sets precision and memory, and makes the strategy of the flags. Call it before anything else of TensorFlow.
 
     Args:
         values: parsed flags.

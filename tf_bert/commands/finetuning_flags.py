@@ -114,7 +114,7 @@ def _check_vocabulary_beside(vocab_file: str, folder: str) -> None:
     from tf_bert.tokenization.vocabulary import read_vocab_lines
 
     beside = os.path.join(folder, "vocab.txt")
-    if not os.path.isfile(beside) or os.path.samefile(beside, vocab_file):
+    if not os.path.isfile(beside):
         return
     given, there = read_vocab_lines(vocab_file), read_vocab_lines(beside)
     for line, (one, other) in enumerate(zip(given, there, strict=False), 1):

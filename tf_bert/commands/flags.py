@@ -233,6 +233,8 @@ class Flags:
             print(self.help(), end="")
             return 0
         with warnings.catch_warnings():
+            # A single key has all the attention, as it should; Keras warns of each.
+            warnings.filterwarnings("ignore", "You are using a softmax over axis")
             warnings.showwarning = functools.partial(self._show_warning, warnings.showwarning)
             return self._guarded(command, argv)
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import strategy_from_flags
+from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import (
     STOPPED,
     add_finetuning_flags,
@@ -130,12 +131,8 @@ def run(flags) -> int:
         columns = features(dev, "eval")
         logits = _logits(flags, model, columns, flags.eval_batch_size)
         figures = evaluation_figures(logits, columns["label_ids"], flags.eval_batch_size, processor)
-        path = os.path.join(flags.output_dir, "eval_results.txt")
         if chief:
-            runs.write_eval_results(path, figures, step)
-            print(f"***** Eval results ***** ({path})")
-            with open(path, encoding="utf-8") as file:
-                print(file.read(), end="")
+            write_and_show(flags.output_dir, figures, step)
     if flags.do_predict:
         logits = _logits(flags, model, features(test, "predict"), flags.predict_batch_size)
         if chief:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import strategy_from_flags
+from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import STOPPED, add_training_flags, needs_fixed_length, training_options
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
@@ -113,11 +114,7 @@ def run(flags) -> int:
             logits = _logits(flags, model, columns, flags.eval_batch_size)
             figures = evaluation_figures(logits, columns["label_ids"], flags.eval_batch_size, processor)
         if chief:
-            path = os.path.join(flags.output_dir, "eval_results.txt")
-            runs.write_eval_results(path, figures, step)
-            print(f"***** Eval results ***** ({path})")
-            with open(path, encoding="utf-8") as file:
-                print(file.read(), end="")
+            write_and_show(flags.output_dir, figures, step)
     if flags.do_predict and chief:
         if answers:
             path = os.path.join(flags.output_dir, "test_results.jsonl")

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import add_distribution_flags, run_options, strategy_from_flags
+from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -63,7 +64,7 @@ def run(flags) -> int:
     from tf_bert.data.language_modeling_input import find_blocks
     from tf_bert.progress import say
     from tf_bert.training import language_modeling
-    from tf_bert.training.runs import Stopped, is_chief, load_for_evaluation, write_eval_results
+    from tf_bert.training.runs import Stopped, is_chief, load_for_evaluation
 
     strategy = strategy_from_flags(flags)
     config_class, model_class = _classes(flags.model)
@@ -110,11 +111,7 @@ def run(flags) -> int:
     if not is_chief(strategy):
         return 0
     if figures:
-        path = os.path.join(flags.output_dir, "eval_results.txt")
-        write_eval_results(path, figures, step)
-        print(f"***** Eval results ***** ({path})")
-        with open(path, encoding="utf-8") as file:
-            print(file.read(), end="")
+        write_and_show(flags.output_dir, figures, step)
     if flags.do_train:
         print(f"the model is in {_export(model, os.path.join(flags.output_dir, EXPORT), blocks)}")
     return 0
@@ -137,6 +134,7 @@ def _export(model, folder: str, blocks) -> str:
     """Writes the model with the vocabulary of its blocks, where that is found."""
     from tf_bert.checkpoints import gpt
     from tf_bert.files import make_folder
+    from tf_bert.models.gpt import GPT
     from tf_bert.progress import say
     from tf_bert.tokenization.vocabulary import vocab_sha256
 
@@ -147,15 +145,17 @@ def _export(model, folder: str, blocks) -> str:
     else:
         say(f"WARNING: the vocabulary of the records is not known: {folder} will lack it")
     make_folder(folder)
-    if hasattr(model, "save_checkpoint"):
-        problem = gpt.not_in_hugging_face(model.config)
-        if problem is None:
-            return model.save_checkpoint(folder)
-        say(f"{problem}: the model is written as a .keras file")
+    is_gpt = isinstance(model, GPT)
+    problem = gpt.not_in_hugging_face(model.config) if is_gpt else None
+    if is_gpt and problem is None:
+        return model.save_checkpoint(folder)
     gpt.copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
     path = os.path.join(folder, f"{model.name}.keras")
     model.save(path)
-    return path if hasattr(model, "save_checkpoint") else folder
+    if not is_gpt:
+        return folder
+    say(f"{problem}: the model is written as a .keras file")
+    return path
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import strategy_from_flags
+from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import (
     STOPPED,
     add_finetuning_flags,
@@ -196,15 +197,11 @@ def _tag(flags, model, features: list, sentences, labels: list[str]) -> tuple[li
 
 
 def _write_figures(flags, dev, tags, loss: float, step: int) -> None:
-    from tf_bert.training.runs import write_eval_results
     from tf_bert.training.tagging_metrics import tagging_figures
 
     figures = tagging_figures([sentence.tags for sentence in dev], tags)
-    path = os.path.join(flags.output_dir, "eval_results.txt")
-    write_eval_results(path, {f"eval_{name}": value for name, value in figures.items()} | {"eval_loss": loss}, step)
-    print(f"***** Eval results ***** ({path})")
-    with open(path, encoding="utf-8") as file:
-        print(file.read(), end="")
+    figures = {f"eval_{name}": value for name, value in figures.items()} | {"eval_loss": loss}
+    write_and_show(flags.output_dir, figures, step)
 
 
 def _write_tags(flags, tags) -> None:

@@ -9,6 +9,7 @@ from tf_bert.commands.distribution_flags import (
     run_options,
     strategy_from_flags,
 )
+from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -123,11 +124,7 @@ def run(flags) -> int:
     if not pretraining.is_chief(strategy):
         return 0
     if flags.do_eval:
-        path = os.path.join(flags.output_dir, "eval_results.txt")
-        pretraining.write_eval_results(path, figures, step)
-        print(f"***** Eval results ***** ({path})")
-        with open(path, encoding="utf-8") as file:
-            print(file.read(), end="")
+        write_and_show(flags.output_dir, figures, step)
     if flags.do_train:
         directory = pretraining.export(model, os.path.join(flags.output_dir, EXPORT), tokenizer)
         print(f"the model is in {directory}; try: tf-bert fill_mask --checkpoint={directory} 'a text with a [MASK] .'")

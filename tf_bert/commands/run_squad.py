@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import strategy_from_flags
+from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import (
     STOPPED,
     add_finetuning_flags,
@@ -164,7 +165,6 @@ def _write(flags, questions: list, features: list, results: list, step: int) -> 
     """Writes answers, and their scores where the right ones are known."""
     from tf_bert.data.squad_predictions import write_predictions
     from tf_bert.data.squad_scores import read_answers, score_predictions
-    from tf_bert.training.runs import write_eval_results
 
     names = ("predictions.json", "nbest_predictions.json", "null_odds.json")
     paths = [os.path.join(flags.output_dir, name) for name in names]
@@ -185,10 +185,7 @@ def _write(flags, questions: list, features: list, results: list, step: int) -> 
     answers = read_answers(flags.predict_file)
     if answers:
         odds = found.null_odds if flags.version_2_with_negative else None
-        path = os.path.join(flags.output_dir, "eval_results.txt")
-        write_eval_results(path, score_predictions(answers, found.predictions, odds), step)
-        with open(path, encoding="utf-8") as file:
-            print(f"***** Eval results ***** ({path})\n{file.read()}", end="")
+        write_and_show(flags.output_dir, score_predictions(answers, found.predictions, odds), step)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -38,6 +38,10 @@ class Config:
                 raise ValueError(f"{type(self).__name__}: {field.name} must be at least {least}, not {value}")
             if field.name.endswith("_prob") and not 0 <= value < 1:
                 raise ValueError(f"{type(self).__name__}: {field.name} must lie in [0, 1), not {value}")
+        width, heads = getattr(self, "hidden_size", 0), getattr(self, "num_attention_heads", 1)
+        if width % heads:
+            name = type(self).__name__
+            raise ValueError(f"{name}: hidden_size {width} is not a multiple of num_attention_heads {heads}")
 
     @classmethod
     def from_dict(cls, json_object: Mapping[str, Any]) -> Self:

@@ -45,12 +45,3 @@ class BertConfig(Config):
     max_position_embeddings: int = 512
     type_vocab_size: int = 16
     initializer_range: float = 0.02
-
-    def __post_init__(self):
-        """Raises ValueError for a value that no BERT could be built from."""
-        super().__post_init__()
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"BertConfig: hidden_size {self.hidden_size} is not a multiple of "
-                f"num_attention_heads {self.num_attention_heads}"
-            )

@@ -57,11 +57,6 @@ class GPTConfig(Config):
     def __post_init__(self):
         """Raises ValueError for a value that no GPT could be built from."""
         super().__post_init__()
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"GPTConfig: hidden_size {self.hidden_size} is not a multiple of "
-                f"num_attention_heads {self.num_attention_heads}"
-            )
         if self.end_id is not None and not 0 <= self.end_id < self.vocab_size:
             raise ValueError(f"GPTConfig: end_id {self.end_id} lies outside vocab_size {self.vocab_size}")
         if self.attention_window is not None and self.attention_window < 1:

@@ -140,11 +140,6 @@ class TransformerConfig(TranslationConfig):
     def __post_init__(self):
         """Raises ValueError for a value that no Transformer could be built from."""
         super().__post_init__()
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"TransformerConfig: hidden_size {self.hidden_size} is not a multiple of "
-                f"num_attention_heads {self.num_attention_heads}"
-            )
         if self.position_embedding not in ("sinusoidal", "learned"):
             raise ValueError(
                 "TransformerConfig: position_embedding must be 'sinusoidal' or 'learned', "

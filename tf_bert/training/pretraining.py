@@ -27,7 +27,6 @@ from tf_bert.training.runs import (
     say_start,
     set_seed,
     train,
-    write_eval_results,
 )
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "is_chief",
     "load_for_evaluation",
     "pretrain",
-    "write_eval_results",
 ]
 
 EVAL_KEYS = (
