@@ -7,6 +7,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 
+import tf_bert  # noqa: F401  before TensorFlow: it chooses kernels
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
