@@ -1,6 +1,6 @@
 """What the trainer adds to the bare work: replicas, micro-batches, metrics, checkpoints, and what precision does.
 
-    replicas     a step of BERT (4 layers, width 512; batch 16, length 128) by hand, by ``fit`` on one device, in four
+    replicas     a step of BERT (4 layers, width 512; batch 32, length 128) by hand, by ``fit`` on one device, in four
                  micro-batches, with recomputed activations, and on two logical replicas; the turns alternate. What
                  replicas, micro-batches and recomputation cost shows against ``fit`` on one device, what ``fit`` costs
                  against the step by hand.
@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-BATCH, LENGTH, PREDICTIONS = 16, 128, 20
+BATCH, LENGTH, PREDICTIONS = 32, 128, 20
 FIT = "fit, one device"
 
 

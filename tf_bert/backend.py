@@ -47,6 +47,11 @@ def write_slice(x: Any, start: tuple, values: Any):
     return tf.raw_ops.TensorStridedSliceUpdate(input=x, begin=start, end=ends, strides=ones, value=values)
 
 
+def product_with_transposed(x: Any, y: Any):
+    """x [R, H] times the transpose of y [V, H], which is not written out, nor is that of its gradient."""
+    return tf.matmul(x, y, transpose_b=True)
+
+
 def uniform(shape: Any, seed: Any):
     """Numbers in [0, 1), float32, that depend on ``seed`` [2] alone."""
     return tf.random.stateless_uniform(shape, tf.cast(seed, "int32"))

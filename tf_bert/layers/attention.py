@@ -8,7 +8,7 @@ from keras import ops
 
 from tf_bert.backend import at_least_float32, write_slice
 from tf_bert.layers.chunked_attention import chunked_attention
-from tf_bert.layers.feed_forward import create_initializer
+from tf_bert.layers.feed_forward import at_each_position, create_initializer
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -109,7 +109,7 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         """Attends from ``x`` to ``memory``, to ``x`` itself, or to a cache."""
         # B batch, F query positions, T key positions, N heads, D width of a head, H = N * D
-        query = self.split_heads(self.query(x))  # [B, N, F, D]
+        query = self.split_heads(at_each_position(self.query, x))  # [B, N, F, D]
         key, value = cache or self.keys_and_values(x if memory is None else memory)  # [B, N, T, D]
 
         # The query is scaled before the product, which could overflow float16.
@@ -119,24 +119,25 @@ class MultiHeadAttention(keras.layers.Layer):
             rate = self.dropout.rate if training else 0.0
             seed = self.dropout.seed_generator.next() if rate else None
             context = chunked_attention(query, key, value, allowed, self.mask == "additive", rate, seed)
-            return self.project(self.merge_heads(context))  # [B, F, H]
+            return at_each_position(self.project, self.merge_heads(context))  # [B, F, H]
 
         scores = at_least_float32(ops.einsum("bnfd,bntd->bnft", query, key))  # [B, N, F, T]
         if allowed is None:
             probs = ops.softmax(scores)
         elif self.mask == "additive":
-            probs = ops.softmax(ops.where(allowed, scores, scores - 10000.0))
+            adder = ops.where(allowed, ops.cast(0.0, scores.dtype), ops.cast(-10000.0, scores.dtype))
+            probs = ops.softmax(scores + adder)
         else:
             probs = ops.softmax(ops.where(allowed, scores, -1e30)) * ops.cast(allowed, scores.dtype)
         probs = ops.cast(probs, self.compute_dtype)
 
         context = ops.einsum("bnft,bntd->bnfd", self.dropout(probs, training=training), value)  # [B, N, F, D]
-        output = self.project(self.merge_heads(context))  # [B, F, H]
+        output = at_each_position(self.project, self.merge_heads(context))  # [B, F, H]
         return (output, probs) if return_attention_probs else output
 
     def keys_and_values(self, memory):
         """Keys and values [B, N, T, D] of ``memory`` [B, T, M]: of an encoder's output once for all steps."""
-        return self.split_heads(self.key(memory)), self.split_heads(self.value(memory))
+        return tuple(self.split_heads(at_each_position(layer, memory)) for layer in (self.key, self.value))
 
     def create_cache(self, batch_size, length):
         """Room for keys and values of ``length`` positions: two zero tensors [B, N, T, D]."""

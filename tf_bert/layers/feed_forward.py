@@ -58,6 +58,15 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
+def at_each_position(function: Callable, x):
+    """``function`` of each vector of ``x`` [..., H], called with a matrix: [..., output size].
+
+    The original kept its tensors as matrices throughout. TensorFlow fuses bias and gelu with products of matrices only.
+    """
+    y = function(ops.reshape(x, (-1, x.shape[-1])))
+    return ops.reshape(y, (*ops.shape(x)[:-1], y.shape[-1]))
+
+
 @keras.saving.register_keras_serializable("tf_bert")
 class FeedForward(keras.layers.Layer):
     """Position-wise feed-forward network: W2 act(W1 x + b1) + b2 (Vaswani et al. 2017, section 3.3).
@@ -109,7 +118,7 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, x):
         """Applies the network at each position."""
-        return self.project(self.intermediate(x))
+        return at_each_position(lambda rows: self.project(self.intermediate(rows)), x)
 
     def get_config(self):
         """What `from_config` needs."""

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from tf_bert.backend import at_least_float32
+from tf_bert.backend import at_least_float32, product_with_transposed
 from tf_bert.layers.embeddings import check_range
-from tf_bert.layers.feed_forward import create_initializer, get_activation
+from tf_bert.layers.feed_forward import at_each_position, create_initializer, get_activation
 
 
 def gather_indexes(sequence, positions):
@@ -91,8 +91,9 @@ class MaskedLMHead(keras.layers.Layer):
 
     def call(self, x, table):
         """Scores each word at each position."""
-        x = self.norm(self.dense(x))  # [B, P, H]
-        return at_least_float32(ops.einsum("bph,vh->bpv", x, table) + self.output_bias)  # [B, P, V]
+        x = self.norm(at_each_position(self.dense, x))  # [B, P, H]
+        logits = at_each_position(lambda rows: product_with_transposed(rows, table), x)
+        return at_least_float32(logits + self.output_bias)  # [B, P, V]
 
     def get_config(self):
         """What `from_config` needs."""

@@ -9,6 +9,9 @@ Letters in shapes: B batch, T queries (target length), S keys (source length), Q
 import keras
 from keras import ops
 
+from tf_bert.backend import product_with_transposed
+from tf_bert.layers.feed_forward import at_each_position
+
 EPSILON = 1e-12
 
 
@@ -68,7 +71,7 @@ class GeneralScore(Score):
 
     def project_keys(self, keys):
         """What the score needs of the keys [B,S,K]."""
-        return ops.einsum("bsk,qk->bsq", keys, self.kernel)
+        return at_each_position(lambda rows: product_with_transposed(rows, self.kernel), keys)
 
     def call(self, query, keys):
         """Scores [B,T,S] of queries [B,T,Q] against projected keys [B,S,Q]."""
@@ -166,8 +169,7 @@ class LocationScore(Score):
 
 def _product(x, kernel):
     """[...,I] times [I,O]; `ops.matmul` becomes a tensordot, whose gradient in a loop XLA does not compile."""
-    rows = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
-    return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[1]))
+    return at_each_position(lambda rows: ops.matmul(rows, kernel), x)
 
 
 def make_score(score: str, units: int | None = None, max_source_length: int | None = None, **kwargs) -> Score:

@@ -5,10 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_bert.backend import at_least_float32
+from tf_bert.backend import at_least_float32, product_with_transposed
 from tf_bert.configs import ElmoConfig
 from tf_bert.layers.cells import make_recurrent_layer
 from tf_bert.layers.embeddings import check_range
+from tf_bert.layers.feed_forward import at_each_position
 from tf_bert.layers.heads import correct, cross_entropy
 from tf_bert.layers.recurrent import RecurrentEncoder
 from tf_bert.layers.scalar_mix import ScalarMix
@@ -110,7 +111,8 @@ class Elmo(Configured, Trainer):
     def logits(self, x):
         """Scores of all tokens [..., V]."""
         weights, bias = (ops.cast(weight, x.dtype) for weight in (self.output_weights, self.output_bias))
-        return at_least_float32(ops.matmul(x, ops.transpose(weights)) + bias)
+        logits = at_each_position(lambda rows: product_with_transposed(rows, weights), x)
+        return at_least_float32(logits + bias)
 
     def labels(self, inputs: dict[str, Any]):
         """The tokens after and before each position, [B, S] each; where there is none, any."""
