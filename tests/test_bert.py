@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_bert.configs import BertConfig
 from tf_bert.layers.feed_forward import get_activation
-from tf_bert.layers.heads import gather_indexes
+from tf_bert.layers.heads import MaskedLMHead, gather_indexes
 from tf_bert.models.bert import Bert, BertForPreTraining, get_masked_lm_output, get_next_sentence_output
 
 
@@ -502,3 +502,19 @@ def test_fit_and_evaluate():
     after = model.evaluate(batches, verbose=0, return_dict=True)
     assert after["loss"] < 1.0 < before["loss"]
     assert after["masked_lm_accuracy"] == after["next_sentence_accuracy"] == 1.0
+
+
+def test_the_gradient_of_the_word_table_is_added_up_over_positions_at_once():
+    head, x, table = MaskedLMHead(11, 7), tf.ones([3, 5, 7]), tf.Variable(tf.ones([11, 7]))
+    head(x, table)
+
+    @tf.function
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(head(x, table.value()) ** 2)
+        return tape.gradient(loss, table)
+
+    operations = gradient.get_concrete_function().graph.get_operations()
+    shapes = [tuple(output.shape) for operation in operations for output in operation.outputs if output.shape.rank]
+    assert (11, 7) in shapes
+    assert not {(3, 7, 11), (3, 11, 7)} & set(shapes)  # a table for each sequence: 750 MB in BERT-Base

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -104,6 +105,13 @@ def test_what_must_start_in_a_blink_does_not_load_tensorflow():
     lines.append("print(sorted(m for m in ('tensorflow', 'keras') if m in sys.modules))")
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("given", "found"), [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
+def test_the_import_asks_for_onednn_unless_the_environment_decides(given, found):
+    others = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    command = [sys.executable, "-c", "import os, tf_bert; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"]
+    assert subprocess.check_output(command, env=others | given, text=True).strip() == found
 
 
 def test_each_command_has_its_tool():
