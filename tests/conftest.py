@@ -1,6 +1,8 @@
 """Where tests find what lies outside the repository."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -44,3 +46,20 @@ def chunked_calls(monkeypatch):
 
     monkeypatch.setattr(attention, "chunked_attention", counted)
     return calls
+
+
+@pytest.fixture
+def peak_kilobytes():
+    """Runs Python code in a process of its own, and says how much memory it took at most.
+
+    ``ru_maxrss`` would count what the process that started it (pytest, after hundreds of tests) held at that moment.
+    """
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("only Linux says how much memory a program took at most")
+    peak = "\nprint(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+
+    def run(code: str, *arguments) -> int:
+        command = [sys.executable, "-c", code + peak, *map(str, arguments)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+
+    return run

@@ -290,7 +290,7 @@ def test_a_full_disk_leaves_the_old_file(folder, flags):
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_passes(folder):
+def test_memory_does_not_grow_with_the_number_of_passes(folder, peak_kilobytes):
     """400 documents of 25 sentences of 20 words; the original took 33, 88 and 269 MB for 1, 10 and 40 passes."""
     rng = random.Random(0)
     words = [f"word{number}" for number in range(2000)]
@@ -298,16 +298,11 @@ def test_memory_does_not_grow_with_the_number_of_passes(folder):
     sentences = [" ".join(rng.choices(words, k=20)) for _ in range(400 * 25)]
     documents = ["\n".join(sentences[start : start + 25]) for start in range(0, len(sentences), 25)]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n")
-    code = (
-        "import resource, sys\n"
-        "from tf_bert.commands.create_pretraining_data import main\n"
-        "assert main(sys.argv[1:]) == 0\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
+    code = "import sys; from tf_bert.commands.create_pretraining_data import main; assert main(sys.argv[1:]) == 0"
 
     def peak(dupe_factor):
-        arguments = argv(folder, max_seq_length=128, max_predictions_per_seq=20, dupe_factor=dupe_factor)
-        command = [sys.executable, "-c", code, *arguments]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+        return peak_kilobytes(
+            code, *argv(folder, max_seq_length=128, max_predictions_per_seq=20, dupe_factor=dupe_factor)
+        )
 
     assert peak(40) < 1.5 * peak(1)
