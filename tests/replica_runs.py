@@ -240,6 +240,8 @@ def train_for_ever(strategy) -> None:
 
 def main(replicas: int, cases: list[str]) -> None:
     """Prints a JSON object: the differences of each case, and the results that are worked out by hand."""
+    global BATCH
+    BATCH = -(-BATCH // replicas) * replicas  # three workers share nine examples
     workers = "TF_CONFIG" in os.environ
     if not workers:
         set_logical_cpus(replicas)
