@@ -2,8 +2,8 @@
 
 ``import tf_bert`` is fast: names are looked up on first use, and TensorFlow loads when a model is touched. It has one
 side effect: unless ``TF_ENABLE_ONEDNN_OPTS`` is set, it asks TensorFlow for oneDNN's kernels, which TensorFlow uses of
-its own accord on some processors only. A training step of BERT-Base takes four fifths of the time with them where they
-are not the default. They count if this import comes before TensorFlow's; ``TF_ENABLE_ONEDNN_OPTS=0`` turns them off.
+its own accord on some processors only. On one where it does not (AVX2) a training step of BERT-Base took four fifths of
+the time with them. They count if this import comes before TensorFlow's; ``TF_ENABLE_ONEDNN_OPTS=0`` turns them off.
 """
 
 import importlib
