@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tf_bert.layers.attention import MultiHeadAttention
+from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.transformer import TransformerEncoderBlock
 
 B, F, T, N, H, M = 2, 5, 7, 3, 12, 10  # M is the width of a memory
@@ -53,6 +54,34 @@ def oracle(weights, x, memory, allowed, mask, scope="self"):
         context.append(p @ v)
     output = np.concatenate(context, -1) @ weights["output/dense/kernel"] + weights["output/dense/bias"]
     return output, np.stack(probs, 1)
+
+
+def test_layer_norm_is_the_formula():
+    layer = LayerNorm(epsilon=1e-5, dtype="float64")
+    x, g = random(B, F, H), random(B, F, H)
+    layer.build(x.shape)
+    gamma, beta = randomize(layer)["gamma"], layer.beta.numpy()
+    np.testing.assert_allclose(layer(x), layer_norm(x, gamma, beta, 1e-5), rtol=1e-12)
+    with tf.GradientTape() as tape:
+        watched = tf.constant(x)
+        tape.watch(watched)
+        loss = tf.reduce_sum(layer(watched) * g)
+    slope = tape.gradient(loss, watched).numpy()
+    for place in [(0, 0, 0), (1, 4, 11), (1, 2, 5)]:
+        step = np.zeros_like(x)
+        step[place] = 1e-6
+        ends = [np.sum(layer_norm(x + sign * step, gamma, beta, 1e-5) * g) for sign in (1, -1)]
+        np.testing.assert_allclose(slope[place], (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_layer_norm_of_large_numbers_and_of_half_precision():
+    x = (random(B, F, H) + 1000.0).astype("float32")
+    expected = layer_norm(x.astype("float64"), 1.0, 0.0, 1e-12)
+    np.testing.assert_allclose(LayerNorm(epsilon=1e-12)(x), expected, atol=1e-4)  # the mean itself is rounded by 3e-5
+    halves = x.astype("float16")  # whose squares float16 cannot hold
+    normed = LayerNorm(epsilon=1e-12, dtype="mixed_float16")(halves)
+    assert normed.dtype == tf.float16
+    np.testing.assert_allclose(normed, layer_norm(halves.astype("float64"), 1.0, 0.0, 1e-12), atol=2e-3)
 
 
 def masks(size):

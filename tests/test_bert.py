@@ -187,6 +187,14 @@ def test_exact_gelu_is_another_function(tiny):
     np.testing.assert_allclose(get_activation("gelu_erf")(-2.0), -0.04550026, atol=1e-7)
 
 
+def test_gelu_is_the_formula_of_the_original_down_to_its_tail():
+    x = np.linspace(-6.0, 12.0, 2001)
+    expected = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    np.testing.assert_allclose(get_activation("gelu")(tf.constant(x, "float32")), expected, rtol=1e-5, atol=1e-12)
+    far = tf.constant([-3e4, -200.0, 200.0, 3e4], "float16")  # whose squares float16 does not hold
+    np.testing.assert_array_equal(get_activation("gelu")(far), [0, 0, 200, 3e4])
+
+
 RELOAD = """
 import sys, keras, numpy as np, tensorflow as tf
 from tf_bert import BertForPreTraining

@@ -5,6 +5,7 @@ from keras import ops
 
 from tf_bert.backend import known_values
 from tf_bert.layers.feed_forward import create_initializer
+from tf_bert.layers.layer_norm import LayerNorm
 
 
 def embedding_lookup(table, ids, name: str = "input_ids", one_hot: bool = False):
@@ -89,7 +90,7 @@ class BertEmbeddings(keras.layers.Layer):
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
         self.type_vocab_size, self.max_position_embeddings = type_vocab_size, max_position_embeddings
         self.initializer_range, self.use_one_hot_embeddings = initializer_range, use_one_hot_embeddings
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-12, dtype=self.dtype_policy, name="LayerNorm")
+        self.norm = LayerNorm(epsilon=1e-12, dtype=self.dtype_policy, name="LayerNorm")
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, *_):

@@ -13,8 +13,12 @@ def gelu(x):
     """Gaussian error linear unit in its tanh approximation, as in the original (Hendrycks & Gimpel 2016).
 
     Keras's own default and Hugging Face's "gelu" are `gelu_erf`; the two differ by up to 5e-4.
+
+    The original writes x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3); the same is x sigmoid(2u), where
+    nothing cancels for negative x. On a CPU (AVX2) it is faster too, even than TensorFlow's fused kernel of the other.
     """
-    return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+    scale = 2.0 * math.sqrt(2.0 / math.pi)
+    return x * ops.sigmoid(x * (scale + scale * 0.044715 * ops.square(x)))
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -61,7 +65,7 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
 def at_each_position(function: Callable, x):
     """``function`` of each vector of ``x`` [..., H], called with a matrix: [..., output size].
 
-    The original kept its tensors as matrices throughout. TensorFlow fuses bias and gelu with products of matrices only.
+    The original kept its tensors as matrices throughout. TensorFlow fuses a bias with products of matrices only.
     """
     y = function(ops.reshape(x, (-1, x.shape[-1])))
     return ops.reshape(y, (*ops.shape(x)[:-1], y.shape[-1]))

@@ -8,6 +8,7 @@ from keras import ops
 from tf_bert.backend import at_least_float32, product_with_transposed
 from tf_bert.layers.embeddings import check_range
 from tf_bert.layers.feed_forward import at_each_position, create_initializer, get_activation
+from tf_bert.layers.layer_norm import LayerNorm
 
 
 def gather_indexes(sequence, positions):
@@ -80,7 +81,7 @@ class MaskedLMHead(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="dense",
         )
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-12, dtype=self.dtype_policy, name="LayerNorm")
+        self.norm = LayerNorm(epsilon=1e-12, dtype=self.dtype_policy, name="LayerNorm")
 
     def build(self, x_shape):
         """Makes ``transform/dense``, ``transform/LayerNorm`` and ``output_bias``."""

@@ -8,6 +8,7 @@ from keras import ops
 
 from tf_bert.layers.attention import MultiHeadAttention
 from tf_bert.layers.feed_forward import FeedForward, create_initializer
+from tf_bert.layers.layer_norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -71,8 +72,7 @@ class TransformerDecoderBlock(keras.layers.Layer):
         )
         self.feed_forward = FeedForward(intermediate_size, hidden_size, activation, **options)
         self.attention_norm, self.cross_attention_norm, self.output_norm = (
-            keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="LayerNorm")
-            for _ in range(3)
+            LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="LayerNorm") for _ in range(3)
         )
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 

@@ -10,6 +10,7 @@ from keras import ops
 from tf_bert.backend import at_least_float32
 from tf_bert.configs import GPTConfig
 from tf_bert.layers.heads import correct, cross_entropy
+from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.models.checkpointed import Checkpointed
@@ -101,9 +102,7 @@ class GPT(Checkpointed, Configured, Trainer):
             for block in self.decoder:
                 for layer in (block.attention.project, block.feed_forward.project):
                     layer.kernel_initializer = keras.initializers.RandomNormal(stddev=stddev)
-            self.final_norm = keras.layers.LayerNormalization(
-                epsilon=config.layer_norm_epsilon, dtype=self.dtype_policy, name="LayerNorm"
-            )
+            self.final_norm = LayerNorm(epsilon=config.layer_norm_epsilon, dtype=self.dtype_policy, name="LayerNorm")
         self.build()
 
     def build(self, input_shape=None):

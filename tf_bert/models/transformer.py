@@ -8,6 +8,7 @@ from keras import ops
 
 from tf_bert.backend import at_least_float32
 from tf_bert.configs import TransformerConfig
+from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.scheduled_sampling import choose_words, draw
 from tf_bert.layers.transformer import TransformerEncoderBlock
@@ -75,9 +76,7 @@ class Transformer(TranslationModel, Configured, Trainer):
         self.decoder = [TransformerDecoderBlock(name=f"layer_{i}", **options) for i in layers]
         # The residual stream of pre-norm blocks is not normalised until the end (Xiong et al. 2020).
         self.final_norms = [
-            keras.layers.LayerNormalization(
-                epsilon=config.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{side}_norm"
-            )
+            LayerNorm(epsilon=config.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{side}_norm")
             for side in ("encoder", "decoder") * config.pre_norm
         ]
         self.output_layer = None
