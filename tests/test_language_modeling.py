@@ -216,6 +216,12 @@ def test_evaluation_of_an_untrained_model(folder):
     figures = language_modeling.evaluate(model, blocks, options)
     assert figures["perplexity"] == pytest.approx(300, rel=0.05)
     assert figures["perplexity_per_byte"] == pytest.approx(2 ** figures["bits_per_byte"])
+    first = language_modeling.evaluate(model, blocks, dataclasses.replace(options, eval_batch_size=1, max_eval_steps=1))
+    assert first["loss"] != figures["loss"]
+    small = dataclasses.replace(
+        options, eval_batch_size=1, max_eval_steps=sum(blocks.counts()) + 1
+    )  # more than there are
+    assert language_modeling.evaluate(model, blocks, small)["loss"] == pytest.approx(figures["loss"], rel=1e-5)
 
 
 def test_mistakes(folder, tmp_path):

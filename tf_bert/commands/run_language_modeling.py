@@ -34,6 +34,7 @@ FLAGS.boolean("do_train", False, "Whether to train.")
 FLAGS.boolean("do_eval", False, "Whether to evaluate, after training if that is asked for too.")
 FLAGS.integer("train_batch_size", 32, "Blocks in a training batch, over all replicas and micro-batches.", minimum=1)
 FLAGS.integer("eval_batch_size", 8, "Blocks in an evaluation batch.", minimum=1)
+FLAGS.integer("max_eval_steps", 0, "Batches of an evaluation, the first ones; 0 for every block once.", minimum=0)
 FLAGS.float("learning_rate", 2.5e-4, "The peak of the learning rate.", minimum=0.0)
 FLAGS.enum("schedule", "cosine", ["linear", "cosine", "constant"], "How the rate falls after the warm-up.")
 FLAGS.integer("num_train_steps", 100000, "Updates in all; a resumed run makes those that are left.", minimum=1)
@@ -86,6 +87,7 @@ def run(flags) -> int:
         shuffle_buffer=flags.shuffle_buffer,
         evaluate_every=flags.eval_every_steps,
         eval_batch_size=flags.eval_batch_size,
+        max_eval_steps=flags.max_eval_steps,
     )
     if flags.do_train:
         try:

@@ -204,7 +204,7 @@ def check_prompts(rows: Sequence[Sequence[int]], limits: Sequence[int], config, 
         if len(row) + limit > context and not sliding_window:
             raise ValueError(
                 f"{name} has {len(row)} tokens and {limit} new ones are asked for, but the context has {context} "
-                "positions: ask for fewer, shorten the prompt, or let the window slide (sliding_window)"
+                "positions: ask for fewer, shorten the prompt, or let the window slide (--sliding_window)"
             )
 
 

@@ -38,6 +38,7 @@ class LanguageModelingOptions(RunOptions):
         shuffle_buffer: blocks to draw the next one from.
         mask_documents: whether attention stays inside a document.
         eval_batch_size: blocks in a batch of an evaluation.
+        max_eval_steps: batches of an evaluation, the first ones; 0 for every block once.
     """
 
     num_train_steps: int = 100_000
@@ -50,6 +51,7 @@ class LanguageModelingOptions(RunOptions):
     shuffle_buffer: int = language_modeling_input.SHUFFLE_BUFFER
     mask_documents: bool = False
     eval_batch_size: int = 8
+    max_eval_steps: int = 0
 
 
 def build_model(
@@ -188,12 +190,12 @@ def _end_id(blocks: BlockFiles) -> int | None:
 def evaluate(
     model: Trainer, blocks: BlockFiles, options: LanguageModelingOptions = LanguageModelingOptions()
 ) -> dict[str, float]:
-    """Measures a model on every block once.
+    """Measures a model on every block once, or on the first ones.
 
     Args:
         model: compiled.
         blocks: what to evaluate on.
-        options: ``eval_batch_size`` and ``mask_documents``.
+        options: ``eval_batch_size``, ``max_eval_steps`` and ``mask_documents``.
 
     Returns:
         ``loss``, the cross-entropy of a token in nats; ``perplexity``, its exponential; ``bits_per_byte`` and
@@ -203,6 +205,9 @@ def evaluate(
         ValueError: the blocks do not fit the model, or are damaged.
     """
     check_fit(model.config, blocks)
+    steps = -(-sum(blocks.counts()) // options.eval_batch_size)
+    if options.max_eval_steps:
+        steps = min(steps, options.max_eval_steps)
 
     def make_batches(size: int) -> tf.data.Dataset:
         return language_modeling_input.eval_dataset(
@@ -215,11 +220,10 @@ def evaluate(
 
     with block_errors(blocks, model.config.vocab_size):
         tokens = bytes_of_text = 0.0
-        for batch in make_batches(options.eval_batch_size):
+        for batch in make_batches(options.eval_batch_size).take(steps):
             tokens += float(tf.reduce_sum(batch["label_weights"]))
             bytes_of_text += float(tf.reduce_sum(batch["num_bytes"]))
         batches = distribute(model.distribute_strategy, make_batches, options.eval_batch_size)
-        steps = -(-sum(blocks.counts()) // options.eval_batch_size)
         figures = model.evaluate(batches, steps=steps, verbose=0, return_dict=True)
     figures = {name: float(value) for name, value in figures.items()}
     if "forward_loss" in figures:  # a model of both directions: each has a perplexity
