@@ -289,10 +289,14 @@ def test_two_workers_train_and_evaluate_together(data, tmp_path):
             [*command, "--distribution_strategy=multi_worker_mirrored"],
             cwd=Path(__file__).resolve().parent.parent,
             env={**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})},
+            stderr=(tmp_path / f"errors-{i}.txt").open("w"),
         )
         for i in range(2)
     ]
-    assert [process.wait(timeout=600) for process in processes] == [0, 0]
+    codes = [process.wait(timeout=600) for process in processes]
+    errors = [(tmp_path / f"errors-{i}.txt").read_text() for i in range(2)]
+    assert codes == [0, 0], errors
+    assert not any("ran out of data" in said for said in errors)  # they know how many batches there are
     found = (tmp_path / "eval_results.txt").read_text()
     assert train_translation.main(flags) == 0  # trained already: evaluates alone
     figures = [

@@ -201,8 +201,10 @@ def evaluate(model: Seq2Seq | Transformer, records: TranslationRecords, tokens: 
 
 def _evaluator(model, records: TranslationRecords, tokens: int) -> Callable[[], dict[str, float]]:
     strategy, batching = model.distribute_strategy, _batching(model, tokens)
+    # Several workers make smaller batches and take them in turn, so a step is several of them.
     several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    steps = None if several else batching.batches_in_pass(records)
+    parts = strategy.num_replicas_in_sync if several else 1
+    steps = math.ceil(dataclasses.replace(batching, tokens=tokens // parts).batches_in_pass(records) / parts)
 
     def make_batches(size: int) -> tf.data.Dataset:
         part = dataclasses.replace(batching, tokens=size)
