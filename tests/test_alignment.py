@@ -12,6 +12,7 @@ from tf_bert.layers.alignment import (
     masked_softmax,
     restricted_attention_mask,
 )
+from tf_bert.layers.attention import MultiHeadAttention
 from tf_bert.layers.hard_attention import HardAttention, moving_baseline, reinforce_loss
 from tf_bert.layers.scoring import make_score
 
@@ -210,8 +211,31 @@ def test_attention_pooling_is_the_papers_formula():
 
 
 def test_restricted_mask_has_the_nearest_positions():
-    mask = np.asarray(restricted_attention_mask(9, 4))
+    mask = np.asarray(restricted_attention_mask(9, 5))[0]
     assert [list(np.flatnonzero(row)) for row in mask[[0, 4, 8]]] == [[0, 1, 2], [2, 3, 4, 5, 6], [6, 7, 8]]
+    with pytest.raises(ValueError, match="r is 0"):
+        restricted_attention_mask(9, 0)
+
+
+@pytest.mark.parametrize("make_layer", [lambda: Attention("dot"), lambda: MultiHeadAttention(1, H, mask="exclude")])
+def test_restricted_attention_sees_nothing_beyond(make_layer):
+    """As many sequences as positions, so that a mask of positions could be taken for one of sequences."""
+    layer, x = make_layer(), np.random.default_rng(3).normal(size=(S, S, H)).astype("float32")
+    own = isinstance(layer, MultiHeadAttention)
+    call = (
+        (lambda x, mask: layer(x, attention_mask=mask)) if own else lambda x, mask: layer(x, x, attention_mask=mask)[0]
+    )
+    before = np.array(call(x, restricted_attention_mask(S, 3)))
+    changed = x.copy()
+    changed[:, 4:] += 1.0
+    after = np.array(call(changed, restricted_attention_mask(S, 3)))
+    np.testing.assert_allclose(after[:, :3], before[:, :3], rtol=1e-6)
+    assert (np.abs(after[:, 3:] - before[:, 3:]).max(axis=-1) > 1e-4).all()
+
+
+def test_a_temperature_of_0_is_refused():
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        HardAttention(temperature=0.0)
 
 
 KINDS = [

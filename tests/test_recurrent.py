@@ -112,6 +112,27 @@ def test_encoder_reads_real_positions_only(name, bidirectional):
         np.testing.assert_allclose(found, value, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru", "coupled_lstm"])
+def test_each_layer_is_given_a_position_of_every_row(name):
+    """cuDNN refuses a row of padding alone."""
+    encoder = randomise_built(RecurrentEncoder(H, 2, name, True, dtype="float64"))
+    given = []
+    for way in ("forward", "backward"):
+        layers = [
+            lambda x, mask, training, _layer=layer: (given.append(mask), _layer(x, mask=mask))[1]
+            for layer in getattr(encoder, way)
+        ]
+        setattr(encoder, way, layers)
+    outputs, _ = encoder(normal(B, S, E), MASK)
+    assert len(given) == 4 and all(np.asarray(mask).any(axis=1).all() for mask in given)
+    assert not np.asarray(outputs)[2].any() and np.asarray(outputs)[0].all()
+
+
+def randomise_built(encoder):
+    encoder.build((B, S, E))
+    return randomise(encoder)
+
+
 def test_bridge():
     copied, projected = StateBridge(H, dtype="float64"), StateBridge(H, dtype="float64")
     encoder = RecurrentEncoder(H, 2, dtype="float64")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tf_bert.commands import create_translation_data, score_translation, train_translation, translate
-from tf_bert.tokenization.subwords import load_subwords
+from tf_bert.tokenization.subwords import load_subwords, train_subwords
 
 SIZES = "--hidden_size=16 --num_hidden_layers=1 --num_attention_heads=2 --intermediate_size=16".split()
 SHORT = "--batch_tokens=300 --learning_rate=1e-2 --num_warmup_steps=2 --max_position_embeddings=40".split()
@@ -114,12 +114,90 @@ def test_a_model_writes_what_it_was_taught(run, data, tmp_path, capsys):
     assert scores[0] >= scores[1]
 
 
-def test_standard_input(run, monkeypatch, capsys):
+def test_standard_input(run, monkeypatch, tmp_path, capsys):
     folder, _ = run
     monkeypatch.setattr(translate, "STANDARD_INPUT", "/dev/null")
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert translate.main([f"--checkpoint={folder}/export"]) == 0
+    flags = [f"--checkpoint={folder}/export", "--max_length=8", "--beam_size=2"]
+    assert translate.main(flags) == 0
     assert capsys.readouterr().out == ""
+    lines = tmp_path / "lines"
+    lines.write_text("12\n\n345\n")
+    monkeypatch.setattr(translate, "STANDARD_INPUT", str(lines))
+    assert translate.main(flags) == 0
+    answers = capsys.readouterr().out.splitlines()
+    assert len(answers) == 3 and answers[1] == ""
+    # At a terminal each line is answered at once, and one that is too long ends nothing.
+    terminal = io.StringIO("12\n" + "1" * 50 + "\n345\n")
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert translate.main(flags) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [answers[0], answers[2]] and "has 51 pieces" in shown.err.replace("line 1 ", "")
+    # Where a file is to be written, a terminal is read to its end as any input is.
+    assert translate.main([*flags, f"--output_file={tmp_path}/out.txt"]) == 0
+    assert (tmp_path / "out.txt").read_text().splitlines() == answers
+
+
+def test_translate_takes_its_other_flags(run, tmp_path, capsys):
+    folder, _ = run
+    flags = [f"--checkpoint={folder}/export", "1234", "--beam_size=3"]
+
+    def scored(*more):
+        assert translate.main([*flags, "--n_best=2", *more]) == 0
+        return [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
+
+    plain, short = scored(), scored("--max_length=2")  # two pieces do not cover a source of four
+    assert [score for *_, score in scored("--length_penalty=2")] != [score for *_, score in plain]
+    covered = scored("--max_length=2", "--coverage_penalty=0.5")
+    assert [score for *_, score in covered] != [score for *_, score in short]
+    assert min(len(text) for _, text, _ in scored("--min_length=12", "--max_length=14")) >= 11
+    assert [row[1] for row in scored("--xla")] == [row[1] for row in plain]
+    assert translate.main([*flags, "--copy_unknown"]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("subwords", ["char", "wordpiece"])
+def test_a_line_is_cut_off_to_what_the_model_can_read(subwords, data, tmp_path):
+    """Unknown characters too, whose symbol would be several pieces if it were read again."""
+    lines = [" ".join("1234567890")] * 9
+    tokenizer = load_subwords(train_subwords(lambda: lines, str(tmp_path / "vocab"), subwords, 30))
+    for line in ("1狐" * 10, "1 狐 2 " * 10, "12345" * 10, " 1" * 30):
+        for most in (1, 5, 12):
+            cut = translate._cut(line, tokenizer, most)
+            assert line.startswith(cut) and len(tokenizer.tokenize_to_ids(cut)) <= most
+            assert cut or most < 3
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--score=additive", "--decoder=luong", "--reverse_source"],
+        ["--score=concat", "--scheduled_sampling=linear", "--scheduled_sampling_slope=0.1"],
+    ],
+)
+def test_the_settings_of_a_seq2seq(data, tmp_path, flags):
+    flags = ["--model=seq2seq", f"--data_dir={data}", f"--output_dir={tmp_path}", "--num_train_steps=2", *flags]
+    flags += ["--hidden_size=8", "--embedding_size=8", "--batch_tokens=600", "--num_warmup_steps=1"]
+    assert train_translation.main(flags) == 0
+    config = json.loads((tmp_path / "export" / "config.json").read_text())["config"]
+    assert config["attention"]["score"] == flags[4].removeprefix("--score=")
+    assert config["reverse_source"] == ("--reverse_source" in flags)
+
+
+def test_an_early_stop_exports_the_best_weights(data, tmp_path):
+    """A rate at which training gets worse: the best evaluation is not the last."""
+    flags = ["--model=seq2seq", "--decoder=plain", f"--data_dir={data}", f"--output_dir={tmp_path}", "--clip_norm=0"]
+    flags += ["--hidden_size=8", "--embedding_size=8", "--batch_tokens=600", "--learning_rate=3", "--log_steps=50"]
+    flags += ["--num_train_steps=50", "--eval_every_steps=1", "--early_stopping=2", "--schedule=constant"]
+    assert train_translation.main([*flags, "--num_warmup_steps=0"]) == 0
+    exported, best = weights(tmp_path / "export" / "model.ckpt"), weights(tmp_path / "best" / "model.ckpt")
+    from tf_bert.training.resume import find_checkpoints
+
+    last = weights(find_checkpoints(tmp_path)[0])
+    for name, value in exported.items():
+        np.testing.assert_array_equal(value, best[name], err_msg=name)
+    assert any(np.abs(value - last[name]).max() > 1e-3 for name, value in exported.items())
 
 
 def test_translate_explains_mistakes(run, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Parallel text: reading, cleaning, records, and batches of like lengths."""
 
 import gzip
+import json
 import random
 
 import numpy as np
@@ -103,6 +104,22 @@ def test_two_vocabularies_of_two_kinds(tmp_path, capsys):
     assert load_subwords(tmp_path / "target.model").decode(pair["target_ids"]) == "HH AH L OW"
     assert len(pair["target_ids"]) == 5 and len(pair["source_ids"]) == 7
     assert "6 pairs, none skipped" in capsys.readouterr().out
+
+
+def test_vocabularies_of_one_name_do_not_take_each_others_place(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("ein zug\ta train\n")
+    symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    for side, words in (("source", ["zug", "ein"]), ("target", ["a", "train", "mat"])):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "vocab.txt").write_text("\n".join([*symbols, *words]) + "\n")
+    flags = [f"--{side}_vocab_file={tmp_path}/{side}/vocab.txt" for side in ("source", "target")]
+    flags += [f"--input_file={tmp_path}/pairs.tsv", f"--output_dir={tmp_path}/out"]
+    assert create_translation_data.main(flags) == 0
+    facts = json.loads(next((tmp_path / "out").glob("train-*.json")).read_text())
+    assert (facts["source_vocab_size"], facts["target_vocab_size"]) == (6, 7)
+    for side in ("source", "target"):
+        copy = tmp_path / "out" / facts[f"{side}_vocab_file"]
+        assert copy.read_text() == (tmp_path / side / "vocab.txt").read_text()
 
 
 def test_dates_mean_what_they_say():

@@ -13,7 +13,7 @@ from keras import ops
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig
 from tf_bert.decoding.beam import BeamSearch
 from tf_bert.decoding.constraints import Constraints
-from tf_bert.decoding.generate import generate
+from tf_bert.decoding.generate import generate, translate_batches
 from tf_bert.decoding.sampling import Greedy, Sampling
 from tf_bert.layers.positions import sinusoidal_positions
 from tf_bert.layers.scheduled_sampling import teacher_forcing_probability
@@ -21,6 +21,7 @@ from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
 from tf_bert.models.translation import smoothed_cross_entropy
 from tf_bert.tokenization.full import FullTokenizer
+from tf_bert.tokenization.sentence_piece import SentencePieceTokenizer, train_sentence_piece
 from tf_bert.training.schedules import NoamSchedule
 
 PAD, UNKNOWN, START, END = range(4)
@@ -505,6 +506,66 @@ def test_translate_keeps_the_order_of_texts(tokenizer, eagerly):
     assert model.translate([], tokenizer) == []
 
 
+def test_what_is_given_for_each_text_goes_with_it(tokenizer, eagerly):
+    """However texts are sorted and cut into batches: each gets what it gets alone."""
+    model, texts = made("transformer"), ["zug", "", "ein zug from mat", "mat mat"]
+    each = {"max_length": [3, 1, 5, 4], "prefix_ids": [[6], [7], [9, 10], [5]], "seeds": [7, 7, 7, 8]}
+    options = {"constraints": Constraints(banned_ids=(UNKNOWN, END)), "search": Sampling()}
+    alone = [
+        model.translate([text], tokenizer, **options, **{name: [values[i]] for name, values in each.items()})[0]
+        for i, text in enumerate(texts)
+    ]
+    for batch_size in (2, 3, 32):
+        assert model.translate(texts, tokenizer, batch_size=batch_size, **options, **each) == alone
+    assert alone[0].startswith("a") and alone[2].startswith("mat from")
+    counted = model.translate(["zug"] * 3, tokenizer, batch_size=1, seeds=3, max_length=6, **options)
+    assert len(set(counted)) == 3  # text i has seed 3 + i
+    assert counted == model.translate(["zug"] * 3, tokenizer, seeds=[3, 4, 5], max_length=6, **options)
+    with pytest.raises(ValueError, match="2 values of prefix_ids for 4 texts"):
+        model.translate(texts, tokenizer, prefix_ids=[[4], [5]])
+
+
+def test_ids_are_those_of_training(tmp_path, eagerly):
+    """Pieces are not looked up again: a run of unknown characters is one piece, which may read like a symbol's."""
+    path = train_sentence_piece(["12 34 567 890"] * 9, tmp_path / "a.model", 20, "char")
+    tokenizer = SentencePieceTokenizer(path)
+    found = []
+    for _, _, rows in translate_batches([made("transformer")], ["1</s>2"], tokenizer, Greedy(), 2, max_length=1):
+        found += rows
+    assert found == [[*tokenizer.tokenize_to_ids("1</s>2"), END]]
+
+
+def test_copied_words_keep_their_blanks(tmp_path, eagerly):
+    path = train_sentence_piece(["ein zug from mat"] * 9, tmp_path / "a.model", 8, "word")
+    tokenizer = SentencePieceTokenizer(path)
+    attention = {"score": "dot", "alignment": "monotonic", "window": 1, "gaussian": True}
+    model = seq2seq(decoder="luong", attention=attention, bidirectional=False)
+    model.output_layer.bias.assign(1000.0 * np.eye(11)[UNKNOWN])
+    copied = model.translate(["ein Zorgxx from"], tokenizer, max_length=2, copy_unknown=True)
+    assert len(copied[0].split()) == 2 and set(copied[0].split()) <= {"ein", "Zorgxx", "from"}
+
+
+def test_a_source_of_the_greatest_length_fits_its_position_table(eagerly):
+    model = seq2seq(attention={"score": "location", "max_source_length": 20})
+    assert model.generate([[5] * 20], max_length=2)["tokens"].shape[0] == 1
+
+
+@pytest.mark.parametrize("name", ["transformer", "luong"])
+def test_a_batch_in_float32_is_its_sources_one_by_one(name):
+    model = MODELS[name](dtype="float32")
+    options = {"max_length": 6, "search": BeamSearch(3, 0.6)}
+    together = model.generate(SOURCE, **options)
+    for i, row in enumerate(SOURCE):
+        alone = model.generate([row[row != 0]], **options)
+        length = alone["lengths"][0, 0]
+        assert together["lengths"][i, 0] == length
+        np.testing.assert_array_equal(together["tokens"][i, 0, :length], alone["tokens"][0, 0, :length])
+        np.testing.assert_allclose(together["log_probs"][i], alone["log_probs"][0], atol=1e-4)
+    targets = together["tokens"][:, 0]
+    forced = model.log_probs({"source_ids": SOURCE, "target_ids": targets})
+    np.testing.assert_allclose(together["log_probs"][:, 0], forced, atol=1e-4)
+
+
 def test_unknown_words_are_copied_from_where_the_model_looks(tokenizer, eagerly):
     attention = {"score": "dot", "alignment": "monotonic", "window": 1, "gaussian": True}
     model = seq2seq(decoder="luong", attention=attention, bidirectional=False)
@@ -538,6 +599,16 @@ def ready():
             lambda: seq2seq(attention={"score": "location", "max_source_length": 8}).generate([[5] * 9]),
             "a source has 9 words, but max_source_length of the attention is 8",
         ),
+        (lambda: ready().generate([[5], [6]], search=Sampling(), seeds=[9]), "1 seeds for 2 sources"),
+        (lambda: ready().generate([[5]], prefix_ids=[[0, 5]]), r"prefix 0 has padding \(0\) before a token: \[0, 5\]"),
+        (lambda: ready().generate([[5]], max_length=3, constraints=Constraints(min_length=9)), "3, but min_length 9"),
+        (lambda: ready().generate([[5]], constraints=Constraints(min_length=99)), "min_length is 99, but the"),
+        (lambda: generate([ready(), transformer(vocab_size=12)], [[5]]), "need equal vocabularies"),
+        (lambda: made("plain").generate([[5]], search=BeamSearch(2, coverage_penalty=1.0)), "coverage_penalty goes by"),
+        (lambda: made("plain").translate(["a"], None, copy_unknown=True), "copy_unknown goes by where"),
+        (lambda: Seq2SeqConfig(11, scheduled_sampling="quadratic"), "unknown scheduled_sampling 'quadratic'"),
+        (lambda: Seq2SeqConfig(11, scheduled_sampling="linear"), "needs a scheduled_sampling_slope above 0"),
+        (lambda: Seq2SeqConfig(11, scheduled_sampling="exponential"), "needs a scheduled_sampling_k between 0 and 1"),
         (lambda: TransformerConfig(11, end_id=0), "end would be taken for padding"),
         (lambda: TransformerConfig(3), "end_id 3 lies outside vocab_size 3"),
         (lambda: TransformerConfig(11, hidden_size=9), "not a multiple"),

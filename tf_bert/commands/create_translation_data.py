@@ -119,12 +119,13 @@ def _vocabularies(flags, pairs) -> tuple[str, str]:
     if flags.vocab_file:
         if flags.source_vocab_file or flags.target_vocab_file:
             raise UsageError("--vocab_file is for both sides; leave it out, or the other two")
-        copied = _copy(flags.vocab_file, flags.output_dir)
+        copied = _copy(flags.vocab_file, flags.output_dir, "vocab")
         return copied, copied
     if bool(flags.source_vocab_file) != bool(flags.target_vocab_file):
         raise UsageError("--source_vocab_file and --target_vocab_file go together")
     if flags.source_vocab_file:
-        return _copy(flags.source_vocab_file, flags.output_dir), _copy(flags.target_vocab_file, flags.output_dir)
+        given = {"source": flags.source_vocab_file, "target": flags.target_vocab_file}
+        return tuple(_copy(path, flags.output_dir, side) for side, path in given.items())
     if flags.share_vocabulary and flags.target_subwords not in (None, flags.subwords):
         raise UsageError("a shared vocabulary is of one kind: give --noshare_vocabulary with --target_subwords")
 
@@ -146,11 +147,11 @@ def _vocabularies(flags, pairs) -> tuple[str, str]:
     return learn("source", flags.subwords, 0), learn("target", flags.target_subwords or flags.subwords, 1)
 
 
-def _copy(path: str, folder: str) -> str:
-    """Puts a vocabulary beside the records, where training looks for it."""
+def _copy(path: str, folder: str, name: str) -> str:
+    """Puts a vocabulary beside the records, where training looks for it, under the name of one that is learned."""
     from tf_bert.files import atomic_writer, open_binary
 
-    copy = os.path.join(folder, os.path.basename(path))
+    copy = os.path.join(folder, name + (".model" if path.endswith(".model") else ".txt"))
     with open_binary(path) as file:
         content = file.read()
     with atomic_writer(copy) as file:

@@ -68,7 +68,9 @@ FLAGS.enum(
     ["none", "linear", "exponential", "inverse_sigmoid"],
     "How often the model reads its own words in training (Bengio et al. 2015), none.",
 )
-FLAGS.float("scheduled_sampling_k", None, "The k of the schedule.")
+FLAGS.float("scheduled_sampling_k", None, "The k of the schedule; exponential needs one below 1.")
+FLAGS.float("scheduled_sampling_slope", None, "What a linear schedule loses at each update.")
+FLAGS.float("scheduled_sampling_minimum", None, "The least of a linear schedule.")
 
 FLAGS.integer("batch_tokens", 4096, "Tokens in a batch: padded positions of the longer side.", minimum=1)
 FLAGS.float("learning_rate", 7e-4, "The peak of the learning rate.", minimum=0.0)
@@ -87,7 +89,8 @@ FLAGS.integer("shuffle_buffer", 20000, "Pairs in memory to draw the next one fro
 add_distribution_flags(FLAGS)
 
 SHARED = (
-    "hidden_size num_hidden_layers hidden_dropout_prob label_smoothing scheduled_sampling scheduled_sampling_k"
+    "hidden_size num_hidden_layers hidden_dropout_prob label_smoothing "
+    "scheduled_sampling scheduled_sampling_k scheduled_sampling_slope scheduled_sampling_minimum"
 ).split()
 TRANSFORMER = "num_attention_heads intermediate_size max_position_embeddings pre_norm position_embedding".split()
 SEQ2SEQ = "embedding_size cell decoder bidirectional reverse_source score".split()

@@ -53,27 +53,32 @@ def run(flags) -> None:
         read = [name for name in (flags.input_file, flags.reference_file) if name]
         refuse_outputs_among(read, [flags.output_file])
     references = list(read_lines(flags.reference_file)) if flags.reference_file else None
-    if flags.text is None and not flags.input_file and sys.stdin.isatty():
+    written = flags.output_file or flags.reference_file
+    if flags.text is None and not flags.input_file and not written and sys.stdin.isatty():
         lines = None  # typed: each is answered at once
     elif flags.text is not None:
         lines = [flags.text]
     else:
         lines = list(read_lines(flags.input_file or STANDARD_INPUT))
-    if references is not None and len(references) != len(lines or ()):
-        raise ValueError(
-            f"{flags.reference_file} has {len(references)} lines, and the text to translate {len(lines or ())}"
-        )
+    if references is not None and len(references) != len(lines):
+        raise ValueError(f"{flags.reference_file} has {len(references)} lines, and the text to translate {len(lines)}")
 
     load_tensorflow()
     import tensorflow as tf
 
     from tf_bert.files import atomic_writer
+    from tf_bert.progress import say
 
     tf.get_logger().setLevel("ERROR")  # it warns of a graph for each length, which is what is wanted
     translators = _load(flags.checkpoint)
     if lines is None:
         for line in sys.stdin:
-            print(*_translate(flags, translators, [line.rstrip("\n")], 0), sep="\n", flush=True)
+            try:
+                fitting = _fitting(flags, translators, [line.rstrip("\n")])
+            except ValueError as error:
+                say(str(error))
+                continue
+            print(*_translate(flags, translators, fitting, 0), sep="\n", flush=True)
         return
     lines = _fitting(flags, translators, lines)
     translations = []
@@ -124,25 +129,34 @@ def _fitting(flags, translators, lines: Sequence[str]) -> list[str]:
     """The lines, those that are too long for the position table cut off or refused; before any is translated."""
     from tf_bert.progress import say
 
-    limits = [translator.model.max_target_length for translator in translators]
+    limits = [translator.model.max_source_length for translator in translators]
     limit = min((limit for limit in limits if limit is not None), default=None)
     if limit is None:
         return list(lines)
     tokenizer, fitting, cut = translators[0].source_tokenizer, [], 0
     for number, line in enumerate(lines, 1):
-        pieces = tokenizer.tokenize(line)
-        if len(pieces) >= limit:
+        pieces = len(tokenizer.tokenize_to_ids(line))
+        if pieces >= limit:
             if flags.too_long == "error":
                 raise ValueError(
-                    f"{flags.input_file or 'the input'}: line {number} has {len(pieces)} pieces and an end symbol, and "
+                    f"{flags.input_file or 'the input'}: line {number} has {pieces} pieces and an end symbol, and "
                     f"the model has {limit} positions; split it, or give --too_long=truncate"
                 )
-            line = tokenizer.decode(tokenizer.convert_tokens_to_ids(pieces[: limit - 2]))
+            line = _cut(line, tokenizer, limit - 1)
             cut += 1
         fitting.append(line)
     if cut:
-        say(f"WARNING: {cut} lines were cut off after {limit - 2} pieces")
+        say(f"WARNING: {cut} line{'s were' if cut > 1 else ' was'} cut off to at most {limit - 1} pieces")
     return fitting
+
+
+def _cut(line: str, tokenizer, most: int) -> str:
+    """The beginning of a line, of at most so many pieces. A cut may change the last ones: then it is cut again."""
+    _, offsets = tokenizer.tokenize_with_offsets(line)
+    for _, end in reversed(offsets[:most]):
+        if len(tokenizer.tokenize_to_ids(line[:end])) <= most:
+            return line[:end]
+    return ""
 
 
 def _parts(flags, translators, lines: Sequence[str]):

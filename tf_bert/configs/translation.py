@@ -6,6 +6,20 @@ from typing import Any, Self
 
 from tf_bert.configs.base import Config
 
+SCHEDULES = ("none", "constant", "linear", "exponential", "inverse_sigmoid")
+
+
+def check_sampling_schedule(schedule: str, k: float, slope: float) -> None:
+    """Raises ValueError for a schedule of `tf_bert.layers.scheduled_sampling` that is unknown or would never fall."""
+    if schedule not in SCHEDULES:
+        raise ValueError(f"unknown scheduled_sampling {schedule!r}; known are {', '.join(SCHEDULES)}")
+    if schedule == "linear" and slope <= 0:
+        raise ValueError(f"the linear schedule k - slope i needs a scheduled_sampling_slope above 0, got {slope}")
+    if schedule == "exponential" and not 0 < k < 1:
+        raise ValueError(f"the exponential schedule k^i needs a scheduled_sampling_k between 0 and 1, got {k}")
+    if schedule == "inverse_sigmoid" and k < 1:
+        raise ValueError(f"the inverse sigmoid schedule needs a scheduled_sampling_k of at least 1, got {k}")
+
 
 @dataclasses.dataclass(frozen=True)
 class TranslationConfig(Config):
@@ -49,6 +63,7 @@ class TranslationConfig(Config):
             raise ValueError(f"{name}: pad_id and end_id are both {self.end_id}; the end would be taken for padding")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"{name}: label_smoothing must lie in [0, 1), not {self.label_smoothing}")
+        check_sampling_schedule(self.scheduled_sampling, self.scheduled_sampling_k, self.scheduled_sampling_slope)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,20 +51,26 @@ def restricted_attention_mask(length: int, r: int):
 
     Args:
         length: number of positions T.
-        r: how many neighbours a position sees beside itself, half of them on either side.
+        r: size of the neighbourhood: a position sees those at a distance of at most ``r // 2``, and itself.
 
     Returns:
-        [T,T] booleans, true where query i may see key j; a mask for the multi-head attention.
+        [1,T,T] booleans, true where query i may see key j: an ``attention_mask`` of any attention layer, the same for
+        all sequences of a batch.
+
+    Raises:
+        ValueError: r is below 1.
 
     Example:
-        >>> print(ops.cast(restricted_attention_mask(4, 2), "int32").numpy())
-        [[1 1 0 0]
-         [1 1 1 0]
-         [0 1 1 1]
-         [0 0 1 1]]
+        >>> print(ops.cast(restricted_attention_mask(4, 3), "int32").numpy())
+        [[[1 1 0 0]
+          [1 1 1 0]
+          [0 1 1 1]
+          [0 0 1 1]]]
     """
+    if r < 1:
+        raise ValueError(f"a neighbourhood has at least the position itself: r is {r}")
     positions = ops.arange(length)
-    return ops.abs(positions[:, None] - positions[None, :]) <= r // 2
+    return (ops.abs(positions[:, None] - positions) <= r // 2)[None]
 
 
 @keras.saving.register_keras_serializable(package="tf_bert")

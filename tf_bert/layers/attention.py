@@ -24,7 +24,8 @@ class MultiHeadAttention(keras.layers.Layer):
         dropout: of the attention probabilities.
         causal: whether position f sees only positions up to f.
         mask: what masked scores become. ``"additive"`` subtracts 10000, as BERT does: a row with nothing to attend to
-            behaves as if nothing were masked. ``"exclude"`` gives such a row zero output.
+            behaves as if nothing were masked. ``"exclude"`` gives such a row a context of zeros, so that its output is
+            the bias of the output layer.
         kernel_initializer: a Keras initializer or its name.
         implementation: ``"plain"``, or ``"chunked"`` for long sequences: the same values in the memory of a short one
             (`chunked_attention`), unless the probabilities are asked for.

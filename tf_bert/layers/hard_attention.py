@@ -37,6 +37,8 @@ class HardAttention(Attention):
         super().__init__(**kwargs)
         if estimator not in ("gumbel", "reinforce"):
             raise ValueError(f"estimator must be 'gumbel' or 'reinforce', got {estimator!r}")
+        if temperature <= 0:
+            raise ValueError(f"temperature must be above 0, got {temperature}")
         self.estimator, self.temperature, self.seed = estimator, temperature, seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 

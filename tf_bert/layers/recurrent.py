@@ -69,7 +69,13 @@ class RecurrentEncoder(keras.layers.Layer):
 
     def call(self, x, attention_mask=None, training=None):
         """Reads the source."""
-        mask = None if attention_mask is None else ops.cast(attention_mask, "bool")
+        mask = real = None
+        if attention_mask is not None:
+            # cuDNN refuses a row of padding alone: it reads its first position, and what comes of that is put out.
+            mask = ops.cast(attention_mask, "bool")
+            real = ops.any(mask, axis=1)  # [B]
+            first = ops.arange(ops.shape(mask)[1]) == 0
+            mask = ops.where(real[:, None], mask, first)
         states = []
         for i in range(self.num_layers):
             inputs = self.dropout(x, training=training) if i else x
@@ -78,6 +84,9 @@ class RecurrentEncoder(keras.layers.Layer):
             outputs = ops.concatenate(outputs, axis=-1) if self.bidirectional else outputs[0]
             x = outputs + x if self.residual and i else outputs
             states.append([list(last) for _, *last in results])
+        if real is not None:
+            x = ops.where(real[:, None, None], x, 0)
+            states = [[[ops.where(real[:, None], h, 0) for h in way] for way in layer] for layer in states]
         return x, states
 
     def get_config(self):
@@ -97,8 +106,8 @@ class StateBridge(keras.layers.Layer):
     """The states of an encoder as the first states of a decoder.
 
     States of one direction and of the decoder's width are handed on as they are (Sutskever et al. 2014). Others go
-    through a layer: ``tanh(W [h; h'])`` for outputs, as Bahdanau et al. 2015 (A.2.2), and the same without tanh for the
-    cell states of LSTM, which have no bounds.
+    through a layer: ``tanh(W [h; h'])`` for outputs (Bahdanau et al. 2015, A.2.2, take h' of the backward direction
+    alone), and the same without tanh for the cell states of LSTM, which have no bounds.
 
     Args:
         units: width H of the decoder's states.

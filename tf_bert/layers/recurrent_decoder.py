@@ -71,7 +71,7 @@ class RecurrentDecoder(keras.layers.Layer):
         self.residual, self.input_feeding, self.maxout = residual, input_feeding, maxout
         self.cells = [make_cell(cell, units, dtype=self.dtype_policy, name=f"layer_{i}") for i in range(num_layers)]
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.attention_options = attention or {"score": "additive", "units": units}
+        self.attention_options = attention or {"score": "additive"}
         self.attention = self.make_attention() if mode in ("bahdanau", "luong") else None
         self.readout = (
             None
@@ -94,7 +94,8 @@ class RecurrentDecoder(keras.layers.Layer):
             kind = HardAttention
             if self.attention_options["estimator"] == "reinforce":
                 raise ValueError("a decoder trains hard attention with the estimator 'gumbel'; see reinforce_loss")
-        return kind(**self.attention_options, dtype=self.dtype_policy, name="attention")
+        options = {"units": self.units} | self.attention_options
+        return kind(**options, dtype=self.dtype_policy, name="attention")
 
     def build(self, x_shape, memory_shape):
         """Makes the variables for embeddings [B,T,E] and a memory [B,S,M]."""

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-SCHEDULES = ("none", "constant", "linear", "exponential", "inverse_sigmoid")
+from tf_bert.configs.translation import check_sampling_schedule
 
 
 def teacher_forcing_probability(schedule: str, step, k: float, slope: float = 0.0, minimum: float = 0.0):
@@ -25,6 +25,7 @@ def teacher_forcing_probability(schedule: str, step, k: float, slope: float = 0.
         >>> [round(float(teacher_forcing_probability("linear", i, 1.0, 0.25, 0.4)), 2) for i in range(4)]
         [1.0, 0.75, 0.5, 0.4]
     """
+    check_sampling_schedule(schedule, k, slope)
     step = ops.cast(step, "float32")
     if schedule == "none":
         return ops.ones_like(step)
@@ -33,14 +34,8 @@ def teacher_forcing_probability(schedule: str, step, k: float, slope: float = 0.
     if schedule == "linear":
         return ops.clip(ops.maximum(minimum, k - slope * step), 0.0, 1.0)
     if schedule == "exponential":
-        if not 0 < k < 1:
-            raise ValueError(f"the exponential schedule k^i needs k between 0 and 1, got {k}")
         return ops.power(ops.cast(k, "float32"), step)
-    if schedule == "inverse_sigmoid":
-        if k < 1:
-            raise ValueError(f"the inverse sigmoid schedule needs k of at least 1, got {k}")
-        return k / (k + ops.exp(step / k))
-    raise ValueError(f"unknown scheduled_sampling {schedule!r}; known are {', '.join(SCHEDULES)}")
+    return k / (k + ops.exp(step / k))
 
 
 def draw(log_probs, uniform):

@@ -163,9 +163,19 @@ class Seq2Seq(TranslationModel, Configured, Trainer):
         _, (outputs, weights) = scan(step, (state, words[:, 0]), inputs)
         return time_first(outputs), time_first(weights)
 
+    @property
+    def max_source_length(self) -> int | None:
+        """The most words that can be read; None for any number."""
+        return (self.config.attention or {}).get("max_source_length")
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder looks at the source."""
+        return self.decoder.attention is not None
+
     def check_source(self, length: int) -> None:
         """Raises ValueError for a source that is longer than the model knows positions."""
-        limit = (self.config.attention or {}).get("max_source_length")
+        limit = self.max_source_length
         if limit is not None and length > limit:
             raise ValueError(f"a source has {length} words, but max_source_length of the attention is {limit}")
 

@@ -162,10 +162,15 @@ class Transformer(TranslationModel, Configured, Trainer):
 
     def check_source(self, length: int) -> None:
         """Raises ValueError for a source that is longer than the model knows positions."""
-        if length > self.config.max_position_embeddings:
-            raise ValueError(
-                f"a source has {length} words, but max_position_embeddings is {self.config.max_position_embeddings}"
-            )
+        if length > self.max_source_length:
+            raise ValueError(f"a source has {length} words, but max_position_embeddings is {self.max_source_length}")
+
+    has_attention = True
+
+    @property
+    def max_source_length(self) -> int:
+        """The most words that can be read."""
+        return self.config.max_position_embeddings
 
     @property
     def max_target_length(self) -> int:

@@ -85,10 +85,10 @@ class TranslationModel:
             **options: see `tf_bert.decoding.generate.generate`.
 
         Returns:
-            A dict of numpy arrays: ``tokens`` [B, N, T], best first, ``pad_id`` behind the end symbol; ``lengths``
-            [B, N] with the end symbol counted; ``log_probs`` [B, N], what the model gives the tokens; ``scores``
-            [B, N], what the search ranks by; ``alignments`` [B, N, T], the source position with the most attention for
-            each token.
+            A dict of numpy arrays: ``tokens`` [B, N, T], those of a beam best first, ``pad_id`` behind the end symbol;
+            ``lengths`` [B, N] with the end symbol counted; ``log_probs`` [B, N], what the model gives the tokens;
+            ``scores`` [B, N], what the search ranks by; ``alignments`` [B, N, T], the source position with the most
+            attention for each token.
         """
         from tf_bert.decoding.generate import generate
 
@@ -99,7 +99,7 @@ class TranslationModel:
 
         Args:
             texts: any number of them. An empty text becomes an empty text.
-            source_tokenizer: with ``tokenize`` and ``convert_tokens_to_ids``.
+            source_tokenizer: with ``tokenize_to_ids``.
             target_tokenizer: with ``decode``; the source's where not given.
             **options: see `tf_bert.decoding.generate.translate`.
 
