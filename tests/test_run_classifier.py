@@ -158,6 +158,19 @@ def test_grouped_batches_are_others_in_each_pass():
     assert lengths[:12] != sorted(lengths[:12])
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_group_as_one_device_does(workers):
+    """Each takes some of the smaller batches; together they have the examples of the whole one."""
+    data = columns(50, 60)
+    data["number"] = np.arange(50)
+
+    def numbers(size, count):
+        made = shuffled_batches(data, size, seed=3, skip=8, group_by_length=True, global_batch_size=8)
+        return np.concatenate([batch["number"] for batch in made.take(count).as_numpy_iterator()]).tolist()
+
+    assert numbers(8 // workers, 20 * workers) == numbers(8, 20)
+
+
 def test_predictions_by_length_are_those_of_the_padded_examples():
     model = BertClassifier(CONFIG)
     inputs = {name: np.minimum(values, 29) for name, values in columns().items()}

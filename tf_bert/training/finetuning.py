@@ -52,6 +52,7 @@ def shuffled_batches(
     group_by_length: bool = False,
     fixed_length: bool = False,
     per_piece: Collection[str] = (),
+    global_batch_size: int | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of all examples in a new order in each pass; batches run on from one pass into the next.
 
@@ -67,6 +68,8 @@ def shuffled_batches(
         fixed_length: leave all padding, instead of cutting each batch to its longest example: XLA and TPUs compile anew
             for every length.
         per_piece: what else has a value for each piece and is cut with it: the labels of a tagger.
+        global_batch_size: of all workers, where each takes some of these batches: what ``group_by_length`` puts together
+            does not depend on their number then. By default ``batch_size``.
 
     Returns:
         Dicts of [B, ...] tensors.
@@ -77,7 +80,7 @@ def shuffled_batches(
 
     def batches() -> Iterator[dict[str, np.ndarray]]:
         waiting = np.zeros(0, int)
-        for rows in _passes(lengths, batch_size, seed, skip, group_by_length):
+        for rows in _passes(lengths, global_batch_size or batch_size, seed, skip, group_by_length):
             waiting = np.concatenate([waiting, rows])
             for first in range(0, len(waiting) - batch_size + 1, batch_size):
                 taken = waiting[first : first + batch_size]
@@ -161,9 +164,16 @@ def finetune(
     while state.step < options.num_train_steps:
 
         def make_batches(size: int, had: int = state.records) -> tf.data.Dataset:
-            order = {"seed": options.seed, "skip": had, "group_by_length": options.group_by_length}
-            per_piece = getattr(model, "sequence_inputs", ())
-            return shuffled_batches(columns, size, **order, fixed_length=options.fixed_length, per_piece=per_piece)
+            return shuffled_batches(
+                columns,
+                size,
+                seed=options.seed,
+                skip=had,
+                group_by_length=options.group_by_length,
+                fixed_length=options.fixed_length,
+                per_piece=getattr(model, "sequence_inputs", ()),
+                global_batch_size=options.train_batch_size,
+            )
 
         state = train(model, make_batches, output_dir, options, state)
     return model
