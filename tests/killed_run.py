@@ -2,9 +2,11 @@
 
 Called by test_resume.py as a process of its own, since processes can only be forked before TensorFlow has started:
 ``python killed_run.py RECORDS OUTPUT_DIR MOMENT ...``. A moment is ``NAME:N``: the N-th time that something happens in
-the process, it ends by SIGKILL; ``time:S`` kills it from outside after S seconds.
+the process, it ends by SIGKILL; ``time:S`` kills it from outside after S seconds. Before them, ``everything`` trains in
+float16, in micro-batches, several steps at a time, on as many threads as there are, and evaluates on the way.
 """
 
+import dataclasses
 import os
 import signal
 import sys
@@ -14,6 +16,7 @@ import traceback
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+import keras
 import tensorflow as tf
 
 from tf_bert.checkpoints import google
@@ -31,6 +34,9 @@ OPTIONS = pretraining.TrainingOptions(
     keep_checkpoints=2,
     log_steps=3,
     shuffle_buffer=10,
+)
+EVERYTHING = dataclasses.replace(
+    OPTIONS, gradient_accumulation_steps=2, iterations_per_loop=3, evaluate_every=6, save_checkpoints_steps=5
 )
 # What happens -> where: (module, name) of a function that is called then.
 MOMENTS = {
@@ -59,16 +65,21 @@ def kill_at(moment: str, count: int) -> None:
     setattr(owner, name, deadly)
 
 
-def train(records: str, output_dir: str, moment: str, count: float) -> int:
+def train(records: str, output_dir: str, moment: str, count: float, everything: bool) -> int:
     """Runs one process; returns its status as `os.waitpid` gives it."""
     child = os.fork()
     if not child:
         status = 1
         try:
-            tf.config.threading.set_intra_op_parallelism_threads(1)
+            if everything:
+                keras.config.set_dtype_policy("mixed_float16")
+            else:
+                tf.config.threading.set_intra_op_parallelism_threads(1)
             if moment in MOMENTS:
                 kill_at(moment, int(count))
-            pretraining.pretrain(CONFIG, find_records(records), output_dir, OPTIONS)
+            options = EVERYTHING if everything else OPTIONS
+            evaluation = pretraining.EvaluationOptions(4, 2)
+            pretraining.pretrain(CONFIG, find_records(records), output_dir, options, evaluation=evaluation)
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -82,9 +93,10 @@ def train(records: str, output_dir: str, moment: str, count: float) -> int:
 
 def main(records: str, output_dir: str, *moments: str) -> int:
     """Lets the run die at each moment, and ends it; returns the exit status."""
-    for moment in (*moments, "never:0"):
+    everything = moments[:1] == ("everything",)
+    for moment in (*moments[everything:], "never:0"):
         name, _, count = moment.partition(":")
-        status = train(records, output_dir, name, float(count))
+        status = train(records, output_dir, name, float(count), everything)
         print(moment, "killed" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}", flush=True)
     return os.waitstatus_to_exitcode(status)
 

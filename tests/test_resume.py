@@ -99,6 +99,19 @@ def test_killed_runs_end_with_the_same_bits(records, uninterrupted, tmp_path):
     assert len(read_log(tmp_path)) == 8
 
 
+@pytest.mark.slow
+def test_a_killed_run_with_everything_ends_with_the_same_bits(records, tmp_path):
+    """Float16 with its loss scale, micro-batches, several steps in a call, evaluations, all threads."""
+    for name, moments in (("whole", []), ("killed", ["step:3", "note:3"])):
+        said = run_and_kill(records, tmp_path / name, "everything", *moments)
+        assert said.count("killed") == len(moments)
+    check_equal_runs(tmp_path / "killed", tmp_path / "whole")
+    log = read_log(tmp_path / "killed")
+    assert [line["step"] for line in log if "eval" in line] == [6, 12, 18, 24]
+    kept = json.loads((tmp_path / "killed" / f"model.ckpt-24{resume.RESUME_SUFFIX}").read_text())["optimizer"]
+    assert kept["step_counter"] == 24  # of the loss scale, so that it rises when it would have risen
+
+
 # How often each moment comes in an uninterrupted run, so that one drawn below does come.
 OFTEN = {"step": 24, "log": 8, "rest": 6, "write": 6, "rename": 18, "note": 6, "remove": 8}
 

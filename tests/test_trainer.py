@@ -323,7 +323,7 @@ def test_recomputation_reuses_the_dropout_masks(float64):
 
 
 def test_recomputation_without_blocks_is_refused():
-    with pytest.raises(ValueError, match="Toy has no blocks"):
+    with pytest.raises(ValueError, match="Toy cannot recompute"):
         Toy().compile("sgd", recompute=True)
 
 

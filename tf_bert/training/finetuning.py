@@ -68,8 +68,8 @@ def shuffled_batches(
         fixed_length: leave all padding, instead of cutting each batch to its longest example: XLA and TPUs compile anew
             for every length.
         per_piece: what else has a value for each piece and is cut with it: the labels of a tagger.
-        global_batch_size: of all workers, where each takes some of these batches: what ``group_by_length`` puts together
-            does not depend on their number then. By default ``batch_size``.
+        global_batch_size: of all workers, where each takes some of these batches; what ``group_by_length`` puts
+            together does not depend on their number then. By default ``batch_size``.
 
     Returns:
         Dicts of [B, ...] tensors.
