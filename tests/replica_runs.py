@@ -195,6 +195,47 @@ class Product(Trainer):
         return {"loss": inputs["boost"] * tf.square(outputs - inputs["y"])}
 
 
+class Dropped(Trainer):
+    """The sum of 64 weights after dropout: the gradient shows how many examples kept each of them."""
+
+    loss_names = ("loss",)
+
+    def __init__(self):
+        super().__init__()
+        self.w = self.add_weight(shape=(64,), initializer="zeros", name="w")
+        self.dropout = keras.layers.Dropout(0.5)
+        self.built = True
+
+    def call(self, inputs, training=None):
+        return tf.reduce_sum(self.dropout(inputs["x"] * self.w.value, training=training), axis=1)
+
+    def loss_weights(self, inputs):
+        return {"loss": tf.ones_like(inputs["x"][:, 0])}
+
+    def per_example_losses(self, inputs, outputs):
+        return {"loss": outputs}
+
+
+def kept_by(strategy, micro_batches: int) -> tuple[list, int]:
+    """How often each weight was kept by an example on each of two replicas, or in each of as many micro-batches, too;
+    and how many reductions over the replicas were traced."""
+    calls, reduce = [], tf.distribute.ReplicaContext.all_reduce
+
+    def counted(*arguments, **options):
+        calls.append(1)
+        return reduce(*arguments, **options)
+
+    with strategy.scope():
+        model = Dropped()
+        model.compile(keras.optimizers.SGD(1.0), gradient_accumulation_steps=micro_batches)
+    tf.distribute.ReplicaContext.all_reduce = counted
+    try:
+        model.fit({"x": np.ones((2 * micro_batches, 64), "float32")}, batch_size=2 * micro_batches, verbose=0)
+    finally:
+        tf.distribute.ReplicaContext.all_reduce = reduce
+    return (-micro_batches * model.w.numpy()).round().astype(int).tolist(), len(calls)
+
+
 def by_hand(strategy) -> dict:
     """Runs whose results can be worked out on paper, each on one batch, half of it on each of two replicas."""
     set_precision("float32")
@@ -222,6 +263,7 @@ def by_hand(strategy) -> dict:
         "iterations": int(model.optimizer.iterations.numpy()),
         "scale": float(model.optimizer.dynamic_scale.numpy()),
     }
+    results["kept"] = {parts: kept_by(strategy, parts) for parts in (1, 4)}
     return results
 
 

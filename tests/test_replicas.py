@@ -50,6 +50,10 @@ def test_two_replicas_train_as_one_device():
     assert overflow["w"] == [0.0, 0.0]
     assert overflow["iterations"] == 0
     assert overflow["scale"] == 2.0**14
+    kept, reductions = by_hand["kept"]["1"]
+    assert sorted(set(kept)) == [0, 1, 2]  # where both replicas drew the same mask there would be no 1
+    kept, more = by_hand["kept"]["4"]
+    assert len(set(kept)) > 4 and more == reductions  # one for an update, however many micro-batches
 
 
 @pytest.mark.slow
@@ -64,7 +68,7 @@ def test_two_replicas_train_every_task_as_one_device():
 
 @pytest.mark.slow
 def test_four_replicas_train_as_one_device():
-    check(finish(start(4, FAST)))
+    check(finish(start(4, [*FAST, "float32", *TASKS])))
 
 
 def free_ports(count):
@@ -79,7 +83,7 @@ def free_ports(count):
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_train_as_one_device(workers):
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(workers)]}
-    cases = FAST if workers == 2 else ["plain"]
+    cases = [*FAST, "float32", *TASKS] if workers == 2 else ["plain"]
     processes = [
         start(workers, cases, TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}))
         for index in range(workers)
