@@ -352,7 +352,7 @@ sys.exit(train_translation.main(sys.argv[1:]))
 
 @pytest.mark.slow
 def test_two_workers_train_and_evaluate_together(data, tmp_path):
-    """The figures of the workers' evaluation are those of one device with the same weights."""
+    """The weights are those of one device, and so are the figures of the workers' evaluation."""
     import os
     import subprocess
 
@@ -384,3 +384,9 @@ def test_two_workers_train_and_evaluate_together(data, tmp_path):
     assert figures[0].keys() == figures[1].keys()
     for name, value in figures[0].items():
         assert float(value) == pytest.approx(float(figures[1][name]), rel=1e-4), name
+    alone = [flag for flag in flags if "output_dir" not in flag]
+    assert train_translation.main([*alone, f"--output_dir={tmp_path}/alone"]) == 0
+    first, second = weights(tmp_path / "model.ckpt-4"), weights(tmp_path / "alone" / "model.ckpt-4")
+    for name, value in first.items():
+        if "adam" not in name and "key/bias" not in name:
+            np.testing.assert_allclose(value, second[name], atol=1e-4, err_msg=name)

@@ -11,6 +11,7 @@ import bisect
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 
@@ -174,6 +175,33 @@ def eval_dataset(
     """Every pair once, in batches of like lengths, as `train_dataset` gives them; the same order each time."""
     serialized = tf.data.Dataset.from_tensor_slices(list(records.files)).flat_map(tf.data.TFRecordDataset)
     return _batches(serialized, records, batching, limits, pad_id).prefetch(tf.data.AUTOTUNE)
+
+
+def rows_of_worker(batches: tf.data.Dataset, worker: int, workers: int, replicas: int) -> tf.data.Dataset:
+    """The rows of each batch that a worker's replicas take, a batch for each of its replicas.
+
+    Replica i of n takes the rows i, i + n, ... of every batch, so that together they take the batch of one device.
+
+    Args:
+        batches: of all workers, the same for each; a batch has a row for every replica at least.
+        worker, workers: number of this worker, and how many there are. A single one takes whole batches: Keras divides
+            them itself.
+        replicas: of all workers together.
+
+    Example:
+        >>> batches = tf.data.Dataset.from_tensors({"x": [0, 1, 2, 3, 4]})
+        >>> [batch["x"].numpy().tolist() for batch in rows_of_worker(batches, 1, 2, 4)]
+        [[2], [3]]
+    """
+    if workers == 1:
+        return batches
+    own = range(worker * replicas // workers, (worker + 1) * replicas // workers)
+
+    def divide(batch: dict[str, tf.Tensor]) -> tf.data.Dataset:
+        parts = [tf.data.Dataset.from_tensors({name: value[i::replicas] for name, value in batch.items()}) for i in own]
+        return functools.reduce(tf.data.Dataset.concatenate, parts)
+
+    return batches.flat_map(divide)
 
 
 def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data.Dataset:

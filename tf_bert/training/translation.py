@@ -168,21 +168,21 @@ def train_translation(
 
     limits = _limits(config)
 
-    def make_batches(tokens: int) -> tf.data.Dataset:
-        # Several workers make smaller batches and take them in turn, so a step is several of them.
-        return translation_input.train_dataset(
+    def make_batches(_: int, worker: tuple[int, int]) -> tf.data.Dataset:
+        batches = translation_input.train_dataset(
             records,
-            dataclasses.replace(batching, tokens=tokens),
+            batching,
             seed=options.seed,
             shuffle_buffer=options.shuffle_buffer,
-            skip_batches=state.records // tokens,
+            skip_batches=state.records // options.train_batch_size,
             limits=limits,
             pad_id=config.pad_id,
         )
+        return translation_input.rows_of_worker(batches, *worker, replicas)
 
     with translation_record_errors(records, limits):
         while state.step < options.num_train_steps and not (evaluate and evaluate.stops):
-            state = train(model, make_batches, output_dir, options, state, evaluate)
+            state = train(model, make_batches, output_dir, options, state, evaluate, by_worker=True)
     return model
 
 
@@ -201,17 +201,15 @@ def evaluate(model: Seq2Seq | Transformer, records: TranslationRecords, tokens: 
 
 def _evaluator(model, records: TranslationRecords, tokens: int) -> Callable[[], dict[str, float]]:
     strategy, batching = model.distribute_strategy, _batching(model, tokens)
-    # Several workers make smaller batches and take them in turn, so a step is several of them.
-    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    parts = strategy.num_replicas_in_sync if several else 1
-    steps = math.ceil(dataclasses.replace(batching, tokens=tokens // parts).batches_in_pass(records) / parts)
+    steps = batching.batches_in_pass(records)
 
-    def make_batches(size: int) -> tf.data.Dataset:
-        part = dataclasses.replace(batching, tokens=size)
-        return translation_input.eval_dataset(records, part, limits=_limits(model.config), pad_id=model.config.pad_id)
+    def make_batches(_: int, worker: tuple[int, int]) -> tf.data.Dataset:
+        limits, pad_id = _limits(model.config), model.config.pad_id
+        batches = translation_input.eval_dataset(records, batching, limits=limits, pad_id=pad_id)
+        return translation_input.rows_of_worker(batches, *worker, strategy.num_replicas_in_sync)
 
     def run() -> dict[str, float]:
-        batches = distribute(strategy, make_batches, tokens)
+        batches = distribute(strategy, make_batches, tokens, by_worker=True)
         figures = model.evaluate(batches, steps=steps, verbose=0, return_dict=True)
         figures = {name: float(figures[name]) for name in ("loss", "cross_entropy", "accuracy")}
         return figures | {"perplexity": math.exp(min(figures["cross_entropy"], 700.0))}
@@ -258,6 +256,4 @@ def _limits(config: TranslationConfig) -> tuple[int, int]:
 
 
 def _batching(model, tokens: int) -> Batching:
-    strategy = model.distribute_strategy
-    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    return Batching(tokens, 1 if several else strategy.num_replicas_in_sync, bool(model.jit_compile))
+    return Batching(tokens, model.distribute_strategy.num_replicas_in_sync, bool(model.jit_compile))
