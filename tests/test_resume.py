@@ -181,12 +181,23 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def change_rest(folder: Path, old: str, new: str) -> None:
+    path = folder / f"model.ckpt-3{resume.RESUME_SUFFIX}"
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+
+
 DAMAGE = {
     "bit": lambda folder: flip(folder / "model.ckpt-3.data-00000-of-00001"),
     "index": lambda folder: flip(folder / "model.ckpt-3.index"),
     "truncated": lambda folder: os.truncate(folder / "model.ckpt-3.data-00000-of-00001", 1000),
     "no data": lambda folder: os.remove(folder / "model.ckpt-3.data-00000-of-00001"),
+    "no index": lambda folder: os.remove(folder / "model.ckpt-3.index"),
     "rest": lambda folder: os.truncate(folder / f"model.ckpt-3{resume.RESUME_SUFFIX}", 50),
+    "key": lambda folder: change_rest(folder, "records", "rekords"),
+    "digit": lambda folder: change_rest(folder, '"records": 30', '"records": 31'),
+    "checksum": lambda folder: change_rest(folder, "checksum", "chucksum"),
+    "no state": lambda folder: (folder / f"model.ckpt-3{resume.RESUME_SUFFIX}").write_text("3"),
 }
 
 
@@ -194,6 +205,7 @@ DAMAGE = {
 def test_a_damaged_checkpoint_is_passed_over(model, tmp_path, capsys, damage):
     three_checkpoints(model, tmp_path)
     DAMAGE[damage](tmp_path)
+    resume.clean_up(tmp_path, 5)
     set_all(model, 9.0, 9)
     state = restore_run(model, tmp_path)
     assert (state.step, state.records, int(model.optimizer.iterations)) == (2, 20, 2)
@@ -201,6 +213,16 @@ def test_a_damaged_checkpoint_is_passed_over(model, tmp_path, capsys, damage):
     assert float(np.unique(model.optimizer.adam_v(model.trainable_variables[0]))[0]) == 2.0
     said = capsys.readouterr().err
     assert "WARNING" in said and "model.ckpt-3" in said and "going back" in said and "model.ckpt-2" in said
+
+
+def test_a_resume_file_without_checksum_is_read(model, tmp_path):
+    """As they were written before there was one."""
+    three_checkpoints(model, tmp_path)
+    path = tmp_path / f"model.ckpt-3{resume.RESUME_SUFFIX}"
+    rest = json.loads(path.read_text())
+    del rest["checksum"]
+    path.write_text(json.dumps(rest, indent=1))
+    assert restore_run(model, tmp_path).records == 30
 
 
 def test_training_does_not_start_over_when_all_are_damaged(model, tmp_path):
@@ -244,6 +266,36 @@ def test_a_folder_without_its_checkpoint_file(model, tmp_path):
     three_checkpoints(model, tmp_path)
     os.remove(tmp_path / "checkpoint")
     assert restore_run(model, tmp_path).step == 3
+
+
+def noted(folder: Path) -> list[str]:
+    return [os.path.basename(path) for path in tf.train.get_checkpoint_state(str(folder)).all_model_checkpoint_paths]
+
+
+NOTES = {"empty": b"", "binary": b"\xff\0: \xfe\n", "the last one": b'model_checkpoint_path: "model.ckpt-3"\n'}
+
+
+@pytest.mark.parametrize("notes", NOTES)
+def test_older_checkpoints_stay_when_the_checkpoint_file_is_damaged(model, tmp_path, notes):
+    three_checkpoints(model, tmp_path)
+    (tmp_path / "checkpoint").write_bytes(NOTES[notes])
+    resume.clean_up(tmp_path, 3)
+    assert restore_run(model, tmp_path).step == 3
+    set_all(model, 4.0, 4)
+    save_run(model, tmp_path, RunState(4, 40), keep=3)
+    assert noted(tmp_path) == ["model.ckpt-2", "model.ckpt-3", "model.ckpt-4"]
+    assert not list(tmp_path.glob("model.ckpt-1*"))
+    for step in (3, 4):
+        flip(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
+    assert restore_run(model, tmp_path).step == 2
+
+
+def test_checkpoints_that_are_noted_and_all_gone_are_not_started_over(model, tmp_path):
+    three_checkpoints(model, tmp_path)
+    for path in tmp_path.glob("model.ckpt-*"):
+        path.unlink()
+    with pytest.raises(ValueError, match="remove them and the file named checkpoint: no checkpoint .*model.ckpt-3"):
+        restore_run(model, tmp_path)
 
 
 def test_a_weight_that_is_not_finite_is_not_saved(model, tmp_path):
