@@ -20,8 +20,8 @@ from tf_bert.configs import BertConfig
 from tf_bert.data.pretraining_input import find_records
 from tf_bert.data.records import RecordWriter, encode_example
 from tf_bert.training import resume
-from tf_bert.training.callbacks import read_log
-from tf_bert.training.pretraining import TrainingOptions, build_model, pretrain
+from tf_bert.training.callbacks import ReportTraining, read_log
+from tf_bert.training.pretraining import EvaluationOptions, TrainingOptions, build_model, pretrain
 from tf_bert.training.resume import RunState, restore_run, save_run
 from tf_bert.training.trainer import NonFiniteLossError
 
@@ -324,6 +324,49 @@ def test_a_full_disk_leaves_the_previous_checkpoint(model, tmp_path):
     assert restore_run(model, tmp_path).step == 1
 
 
+@pytest.mark.parametrize("log, file", [("_write", "training.jsonl"), ("_summarize", r"events.out.tfevents.\S*")])
+def test_a_full_disk_met_by_a_log_names_file_and_checkpoint(records, tmp_path, monkeypatch, log, file):
+    before, write = resource.getrlimit(resource.RLIMIT_FSIZE), getattr(ReportTraining, log)
+
+    def write_to_a_full_disk(self, *args):
+        if (tmp_path / "model.ckpt-5.index").exists():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        write(self, *args)
+
+    monkeypatch.setattr(ReportTraining, log, write_to_a_full_disk)
+    message = (
+        rf"^cannot write \S*{file}: [^{{\[]*File too large[^{{\[]*The last good checkpoint is \S*model.ckpt-5;.*room"
+    )
+    try:
+        with pytest.raises(OSError, match=message):
+            pretrain(CONFIG, find_records(records), tmp_path, OPTIONS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert restore_run(build_model(CONFIG, OPTIONS), tmp_path).step == 5
+
+
+def test_evaluations_are_not_skipped_by_long_executions(records, tmp_path, capsys):
+    often = options(num_train_steps=4, iterations_per_loop=8, evaluate_every=2, save_checkpoints_steps=9, log_steps=9)
+    pretrain(CONFIG, find_records(records), tmp_path, often, evaluation=EvaluationOptions(8, 1))
+    assert [line["step"] for line in read_log(tmp_path) if "eval" in line] == [2, 4]
+    assert "iterations_per_loop 8 is cut to 2, the smallest interval" in capsys.readouterr().err
+
+
+def test_tensorboard_forgets_the_steps_that_are_run_again(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
+    for start, steps in ((0, (3, 6, 9)), (5, (6, 9))):
+        report = ReportTraining(tmp_path, 9, start=RunState(start))
+        report.on_train_begin()
+        for folder in ("", "eval"):
+            for step in steps:
+                report._summarize(folder, {"loss": float(start)}, step)
+        report.close()
+    for folder in (tmp_path, tmp_path / "eval"):
+        shown = events.EventAccumulator(str(folder)).Reload().Tensors("loss")
+        found = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in shown]
+        assert found == [(3, 0.0), (6, 5.0), (9, 5.0)]
+
+
 def test_a_run_of_the_original_goes_on(golden, records, tmp_path, capsys):
     for file in (golden / "D_optimization/ckpt_trained").iterdir():
         shutil.copy(file, tmp_path)
@@ -380,9 +423,10 @@ def test_a_loss_that_is_not_finite_ends_the_run(records, tmp_path):
 
 def test_other_data_are_read_from_their_start(model, records, tmp_path, capsys):
     set_all(model, 0.1, 20)
-    save_run(model, tmp_path, RunState(20, 80, {"seed": 1, "shuffle_buffer": 10, "files": ["old"], "records": [9]}))
+    data = {"seed": 1, "shuffle_buffer": 10, "files": ["old"], "records": [9], "workers": 2}
+    save_run(model, tmp_path, RunState(20, 80, data))
     pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=22))
     said = capsys.readouterr().err
-    assert "RESUMING" in said and "seed, files, records changed" in said
+    assert "RESUMING" in said and "seed, files, records, number of workers that share the files changed" in said
     rest = json.loads((tmp_path / "model.ckpt-22.resume.json").read_text())
     assert rest["records"] == 8

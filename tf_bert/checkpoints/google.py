@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints import loading, names
-from tf_bert.files import atomic_writer, make_folder
+from tf_bert.files import atomic_writer, make_folder, reason_of
 
 _FILE_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STATE_FILE = "checkpoint"
@@ -263,8 +263,7 @@ def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> s
         for suffix in (".data-00000-of-00001", ".index"):
             tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
     except tf.errors.OpError as error:
-        reason = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", error.message).strip()  # the names of TensorFlow's own parts
-        raise OSError(f"cannot write the checkpoint {prefix}: {reason}") from None
+        raise OSError(f"cannot write the checkpoint {prefix}: {reason_of(error)}") from None
     finally:
         _remove(temporary)
     return prefix
