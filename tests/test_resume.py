@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ from tf_bert.data.pretraining_input import find_records
 from tf_bert.data.records import RecordWriter, encode_example
 from tf_bert.training import resume
 from tf_bert.training.callbacks import ReportTraining, read_log
-from tf_bert.training.pretraining import EvaluationOptions, TrainingOptions, build_model, pretrain
+from tf_bert.training.execution import StepFunction
+from tf_bert.training.pretraining import EvaluationOptions, Stopped, TrainingOptions, build_model, pretrain
 from tf_bert.training.resume import RunState, restore_run, save_run
 from tf_bert.training.trainer import NonFiniteLossError
 
@@ -350,6 +352,33 @@ def test_evaluations_are_not_skipped_by_long_executions(records, tmp_path, capsy
     pretrain(CONFIG, find_records(records), tmp_path, often, evaluation=EvaluationOptions(8, 1))
     assert [line["step"] for line in read_log(tmp_path) if "eval" in line] == [2, 4]
     assert "iterations_per_loop 8 is cut to 2, the smallest interval" in capsys.readouterr().err
+
+
+def test_sigterm_stops_an_evaluation_that_is_made_when_the_run_goes_on(records, tmp_path, monkeypatch, capsys):
+    often = options(num_train_steps=4, evaluate_every=2, save_checkpoints_steps=9, log_steps=3)
+    every_record = EvaluationOptions(8, 0)  # 4 batches
+    pretrain(CONFIG, find_records(records), tmp_path / "whole", often, evaluation=every_record)
+    execute, done = StepFunction._execute, []
+
+    def signalled(self, iterator):
+        if self is self.model.test_function:
+            done.append(len(done))
+            if done[-1] in (1, 2):
+                os.kill(os.getpid(), signal.SIGTERM)
+        return execute(self, iterator)
+
+    monkeypatch.setattr(StepFunction, "_execute", signalled)
+    for executions in (2, 3):  # in the evaluation of step 2, and when it is made anew
+        with pytest.raises(Stopped, match="model.ckpt-2; .* goes on from step 2"):
+            pretrain(CONFIG, find_records(records), tmp_path / "stopped", often, evaluation=every_record)
+        assert len(done) == executions
+    assert "step 2: the evaluation is stopped" in capsys.readouterr().err
+    pretrain(CONFIG, find_records(records), tmp_path / "stopped", often, evaluation=every_record)
+    assert len(done) == executions + 2 * 4
+    assert bits(tmp_path / "stopped", 4) == bits(tmp_path / "whole", 4)
+    log = without_rates(read_log(tmp_path / "stopped"))
+    assert log == without_rates(read_log(tmp_path / "whole"))
+    assert [line["step"] for line in log if "eval" in line] == [2, 4]
 
 
 def test_tensorboard_forgets_the_steps_that_are_run_again(tmp_path):

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tf_bert.files import atomic_writer, open_binary, reason_of
 from tf_bert.progress import Progress, say
 from tf_bert.training import resume
+from tf_bert.training.execution import EvaluationStopped
 from tf_bert.training.resume import RunState
 
 LOG_FILE = "training.jsonl"
@@ -71,6 +72,10 @@ class ReportTraining(keras.callbacks.Callback):
         evaluate: returns the figures of an evaluation.
         evaluate_every: steps between two evaluations while training; 0 for none.
         writes: False for a worker that only takes part.
+        stopped: asked before each batch of an evaluation, but for the last one, whether to end it.
+
+    Attributes:
+        missed: whether the step where the run goes on lacks its evaluation, because that was stopped: `catch_up`.
     """
 
     def __init__(
@@ -83,16 +88,28 @@ class ReportTraining(keras.callbacks.Callback):
         evaluate: Callable[[], Mapping[str, float]] | None = None,
         evaluate_every: int = 0,
         writes: bool = True,
+        stopped: Callable[[], bool] | None = None,
     ):
         super().__init__()
         self.output_dir, self.total_steps, self.every = os.fspath(output_dir), total_steps, every
         self.step = self._logged = self._evaluated = start.step
         self.tokens, self.evaluate, self.evaluate_every = tokens, evaluate, evaluate_every if evaluate else 0
         self._sums = start.metrics
-        self.writes = writes
+        self.writes, self.stopped = writes, stopped
         self._open = contextlib.ExitStack()
         if writes:
             keep_log(self.output_dir, start.step)
+        self.missed = False
+        if self.evaluate_every and stopped:  # every other checkpoint is written after the evaluation of its step
+            last = max((line["step"] for line in read_log(self.output_dir) if "eval" in line), default=0)
+            self.missed = start.step // self.evaluate_every > last // self.evaluate_every
+
+    def catch_up(self, model: keras.Model) -> None:
+        """Makes the evaluation that was ``missed``, before the next step. It may stop training."""
+        self.set_model(model)
+        self.on_train_begin()
+        self._run_evaluation(self.step)
+        self.close()
 
     def on_train_begin(self, logs=None):
         """Opens the bar and the logs."""
@@ -153,10 +170,18 @@ class ReportTraining(keras.callbacks.Callback):
 
     def _run_evaluation(self, step: int) -> None:
         began, sums = time.monotonic(), resume.metric_sums(self.model)
-        figures = {name: float(value) for name, value in self.evaluate().items()}
-        self.model.reset_metrics()
-        resume.set_metric_sums(self.model, sums)
-        self._time += time.monotonic() - began
+        # After the last step the run would not go on, and the evaluation would never be made.
+        self.model.stop_evaluation = self.stopped if step < self.total_steps else None
+        try:
+            figures = {name: float(value) for name, value in self.evaluate().items()}
+        except EvaluationStopped:
+            say(f"step {step:,}: the evaluation is stopped, and made when the run goes on")
+            return
+        finally:
+            self.model.stop_evaluation = None
+            self.model.reset_metrics()
+            resume.set_metric_sums(self.model, sums)
+            self._time += time.monotonic() - began
         if self.writes:
             self._write({"step": step, "eval": figures})
             self._summarize("eval", figures, step)
@@ -247,6 +272,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
 class StopOnSignal(keras.callbacks.Callback):
     """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
+
+    `ReportTraining` is told of it by ``stopped``, and ends an evaluation that is running.
 
     Attributes:
         received: the signal's number, None as long as none came.

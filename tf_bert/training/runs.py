@@ -220,19 +220,26 @@ def train(
         )
     counter = TokenCounter()
     save = SaveCheckpoints(output_dir, size, options.save_checkpoints_steps, options.keep_checkpoints, state, writes)
+    stop = StopOnSignal()
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)  # one may not leave an evaluation alone
+    stopped = None if several else lambda: stop.received is not None
     report = ReportTraining(
-        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes
+        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes, stopped
     )
     profile = [ProfileSteps(output_dir, options.profile_steps, writes=writes)] if options.profile_steps else []
     try:
-        with StopOnSignal() as stop:
-            model.fit(
-                distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
-                steps_per_epoch=total - state.step,
-                callbacks=[report, save, stop, *profile],
-                shuffle=False,
-                verbose=0,
-            )
+        with stop:
+            model.stop_training = False
+            if report.missed:
+                report.catch_up(model)
+            if not model.stop_training and stop.received is None:
+                model.fit(
+                    distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
+                    steps_per_epoch=total - state.step,
+                    callbacks=[report, save, stop, *profile],
+                    shuffle=False,
+                    verbose=0,
+                )
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
     except ConnectionError:  # another worker is gone, or who reads what is printed: no file is at fault
