@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,9 @@ from tf_bert.configs import BertConfig
 from tf_bert.data.pretraining_input import find_records
 from tf_bert.data.records import RecordWriter, encode_example
 from tf_bert.training import resume
-from tf_bert.training.callbacks import read_log
-from tf_bert.training.pretraining import TrainingOptions, build_model, pretrain
+from tf_bert.training.callbacks import ReportTraining, read_log
+from tf_bert.training.execution import StepFunction
+from tf_bert.training.pretraining import EvaluationOptions, Stopped, TrainingOptions, build_model, pretrain
 from tf_bert.training.resume import RunState, restore_run, save_run
 from tf_bert.training.trainer import NonFiniteLossError
 
@@ -194,12 +196,23 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def change_rest(folder: Path, old: str, new: str) -> None:
+    path = folder / f"model.ckpt-3{resume.RESUME_SUFFIX}"
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+
+
 DAMAGE = {
     "bit": lambda folder: flip(folder / "model.ckpt-3.data-00000-of-00001"),
     "index": lambda folder: flip(folder / "model.ckpt-3.index"),
     "truncated": lambda folder: os.truncate(folder / "model.ckpt-3.data-00000-of-00001", 1000),
     "no data": lambda folder: os.remove(folder / "model.ckpt-3.data-00000-of-00001"),
+    "no index": lambda folder: os.remove(folder / "model.ckpt-3.index"),
     "rest": lambda folder: os.truncate(folder / f"model.ckpt-3{resume.RESUME_SUFFIX}", 50),
+    "key": lambda folder: change_rest(folder, "records", "rekords"),
+    "digit": lambda folder: change_rest(folder, '"records": 30', '"records": 31'),
+    "checksum": lambda folder: change_rest(folder, "checksum", "chucksum"),
+    "no state": lambda folder: (folder / f"model.ckpt-3{resume.RESUME_SUFFIX}").write_text("3"),
 }
 
 
@@ -207,6 +220,7 @@ DAMAGE = {
 def test_a_damaged_checkpoint_is_passed_over(model, tmp_path, capsys, damage):
     three_checkpoints(model, tmp_path)
     DAMAGE[damage](tmp_path)
+    resume.clean_up(tmp_path, 5)
     set_all(model, 9.0, 9)
     state = restore_run(model, tmp_path)
     assert (state.step, state.records, int(model.optimizer.iterations)) == (2, 20, 2)
@@ -214,6 +228,16 @@ def test_a_damaged_checkpoint_is_passed_over(model, tmp_path, capsys, damage):
     assert float(np.unique(model.optimizer.adam_v(model.trainable_variables[0]))[0]) == 2.0
     said = capsys.readouterr().err
     assert "WARNING" in said and "model.ckpt-3" in said and "going back" in said and "model.ckpt-2" in said
+
+
+def test_a_resume_file_without_checksum_is_read(model, tmp_path):
+    """As they were written before there was one."""
+    three_checkpoints(model, tmp_path)
+    path = tmp_path / f"model.ckpt-3{resume.RESUME_SUFFIX}"
+    rest = json.loads(path.read_text())
+    del rest["checksum"]
+    path.write_text(json.dumps(rest, indent=1))
+    assert restore_run(model, tmp_path).records == 30
 
 
 def test_training_does_not_start_over_when_all_are_damaged(model, tmp_path):
@@ -259,6 +283,36 @@ def test_a_folder_without_its_checkpoint_file(model, tmp_path):
     assert restore_run(model, tmp_path).step == 3
 
 
+def noted(folder: Path) -> list[str]:
+    return [os.path.basename(path) for path in tf.train.get_checkpoint_state(str(folder)).all_model_checkpoint_paths]
+
+
+NOTES = {"empty": b"", "binary": b"\xff\0: \xfe\n", "the last one": b'model_checkpoint_path: "model.ckpt-3"\n'}
+
+
+@pytest.mark.parametrize("notes", NOTES)
+def test_older_checkpoints_stay_when_the_checkpoint_file_is_damaged(model, tmp_path, notes):
+    three_checkpoints(model, tmp_path)
+    (tmp_path / "checkpoint").write_bytes(NOTES[notes])
+    resume.clean_up(tmp_path, 3)
+    assert restore_run(model, tmp_path).step == 3
+    set_all(model, 4.0, 4)
+    save_run(model, tmp_path, RunState(4, 40), keep=3)
+    assert noted(tmp_path) == ["model.ckpt-2", "model.ckpt-3", "model.ckpt-4"]
+    assert not list(tmp_path.glob("model.ckpt-1*"))
+    for step in (3, 4):
+        flip(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
+    assert restore_run(model, tmp_path).step == 2
+
+
+def test_checkpoints_that_are_noted_and_all_gone_are_not_started_over(model, tmp_path):
+    three_checkpoints(model, tmp_path)
+    for path in tmp_path.glob("model.ckpt-*"):
+        path.unlink()
+    with pytest.raises(ValueError, match="remove them and the file named checkpoint: no checkpoint .*model.ckpt-3"):
+        restore_run(model, tmp_path)
+
+
 def test_a_weight_that_is_not_finite_is_not_saved(model, tmp_path):
     set_all(model, 1.0, 1)
     save_run(model, tmp_path, RunState(1, 1))
@@ -283,6 +337,76 @@ def test_a_full_disk_leaves_the_previous_checkpoint(model, tmp_path):
         "checkpoint", "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001", "model.ckpt-1.resume.json",
     }  # fmt: skip
     assert restore_run(model, tmp_path).step == 1
+
+
+@pytest.mark.parametrize("log, file", [("_write", "training.jsonl"), ("_summarize", r"events.out.tfevents.\S*")])
+def test_a_full_disk_met_by_a_log_names_file_and_checkpoint(records, tmp_path, monkeypatch, log, file):
+    before, write = resource.getrlimit(resource.RLIMIT_FSIZE), getattr(ReportTraining, log)
+
+    def write_to_a_full_disk(self, *args):
+        if (tmp_path / "model.ckpt-5.index").exists():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        write(self, *args)
+
+    monkeypatch.setattr(ReportTraining, log, write_to_a_full_disk)
+    message = (
+        rf"^cannot write \S*{file}: [^{{\[]*File too large[^{{\[]*The last good checkpoint is \S*model.ckpt-5;.*room"
+    )
+    try:
+        with pytest.raises(OSError, match=message):
+            pretrain(CONFIG, find_records(records), tmp_path, OPTIONS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert restore_run(build_model(CONFIG, OPTIONS), tmp_path).step == 5
+
+
+def test_evaluations_are_not_skipped_by_long_executions(records, tmp_path, capsys):
+    often = options(num_train_steps=4, iterations_per_loop=8, evaluate_every=2, save_checkpoints_steps=9, log_steps=9)
+    pretrain(CONFIG, find_records(records), tmp_path, often, evaluation=EvaluationOptions(8, 1))
+    assert [line["step"] for line in read_log(tmp_path) if "eval" in line] == [2, 4]
+    assert "iterations_per_loop 8 is cut to 2, the smallest interval" in capsys.readouterr().err
+
+
+def test_sigterm_stops_an_evaluation_that_is_made_when_the_run_goes_on(records, tmp_path, monkeypatch, capsys):
+    often = options(num_train_steps=4, evaluate_every=2, save_checkpoints_steps=9, log_steps=3)
+    every_record = EvaluationOptions(8, 0)  # 4 batches
+    pretrain(CONFIG, find_records(records), tmp_path / "whole", often, evaluation=every_record)
+    execute, done = StepFunction._execute, []
+
+    def signalled(self, iterator):
+        if self is self.model.test_function:
+            done.append(len(done))
+            if done[-1] in (1, 2):
+                os.kill(os.getpid(), signal.SIGTERM)
+        return execute(self, iterator)
+
+    monkeypatch.setattr(StepFunction, "_execute", signalled)
+    for executions in (2, 3):  # in the evaluation of step 2, and when it is made anew
+        with pytest.raises(Stopped, match="model.ckpt-2; .* goes on from step 2"):
+            pretrain(CONFIG, find_records(records), tmp_path / "stopped", often, evaluation=every_record)
+        assert len(done) == executions
+    assert "step 2: the evaluation is stopped" in capsys.readouterr().err
+    pretrain(CONFIG, find_records(records), tmp_path / "stopped", often, evaluation=every_record)
+    assert len(done) == executions + 2 * 4
+    assert bits(tmp_path / "stopped", 4) == bits(tmp_path / "whole", 4)
+    log = without_rates(read_log(tmp_path / "stopped"))
+    assert log == without_rates(read_log(tmp_path / "whole"))
+    assert [line["step"] for line in log if "eval" in line] == [2, 4]
+
+
+def test_tensorboard_forgets_the_steps_that_are_run_again(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_accumulator")
+    for start, steps in ((0, (3, 6, 9)), (5, (6, 9))):
+        report = ReportTraining(tmp_path, 9, start=RunState(start))
+        report.on_train_begin()
+        for folder in ("", "eval"):
+            for step in steps:
+                report._summarize(folder, {"loss": float(start)}, step)
+        report.close()
+    for folder in (tmp_path, tmp_path / "eval"):
+        shown = events.EventAccumulator(str(folder)).Reload().Tensors("loss")
+        found = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in shown]
+        assert found == [(3, 0.0), (6, 5.0), (9, 5.0)]
 
 
 def test_a_run_of_the_original_goes_on(golden, records, tmp_path, capsys):
@@ -341,9 +465,10 @@ def test_a_loss_that_is_not_finite_ends_the_run(records, tmp_path):
 
 def test_other_data_are_read_from_their_start(model, records, tmp_path, capsys):
     set_all(model, 0.1, 20)
-    save_run(model, tmp_path, RunState(20, 80, {"seed": 1, "shuffle_buffer": 10, "files": ["old"], "records": [9]}))
+    data = {"seed": 1, "shuffle_buffer": 10, "files": ["old"], "records": [9], "workers": 2}
+    save_run(model, tmp_path, RunState(20, 80, data))
     pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=22))
     said = capsys.readouterr().err
-    assert "RESUMING" in said and "seed, files, records changed" in said
+    assert "RESUMING" in said and "seed, files, records, number of workers that share the files changed" in said
     rest = json.loads((tmp_path / "model.ckpt-22.resume.json").read_text())
     assert rest["records"] == 8

@@ -6,6 +6,7 @@ A path with a scheme (``gs://bucket/name``) goes through ``tf.io.gfile``; Tensor
 import contextlib
 import io
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -301,6 +302,11 @@ def _tensorflow_errors_as_os_errors(path: str | os.PathLike) -> Iterator[None]:
         raise FileNotFoundError(f"there is no file {path} ({error.message})") from None
     except tf.errors.OpError as error:
         raise OSError(f"{path}: {error.message}") from None
+
+
+def reason_of(error) -> str:
+    """What an error of TensorFlow (``tf.errors.OpError``) says, without the names of TensorFlow's own parts."""
+    return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", "", error.message).strip()
 
 
 def _named(error: OSError, message: str) -> OSError:

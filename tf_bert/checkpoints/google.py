@@ -7,14 +7,14 @@ model needs little more memory than its own.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints import loading, names
-from tf_bert.files import atomic_writer, make_folder
+from tf_bert.files import atomic_writer, make_folder, reason_of
 
 _FILE_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STATE_FILE = "checkpoint"
@@ -263,8 +263,7 @@ def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> s
         for suffix in (".data-00000-of-00001", ".index"):
             tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
     except tf.errors.OpError as error:
-        reason = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", error.message).strip()  # the names of TensorFlow's own parts
-        raise OSError(f"cannot write the checkpoint {prefix}: {reason}") from None
+        raise OSError(f"cannot write the checkpoint {prefix}: {reason_of(error)}") from None
     finally:
         _remove(temporary)
     return prefix
@@ -276,32 +275,49 @@ def latest_checkpoint(directory: str | os.PathLike) -> str | None:
     return kept[-1] if kept else None
 
 
-def noted_checkpoints(directory: str) -> list[str]:
-    """The checkpoints in the folder's ``checkpoint`` file that exist, oldest first; the folder may have been moved."""
+def noted_checkpoints(directory: str, lost_too: bool = False) -> list[str]:
+    """The checkpoints in the folder's ``checkpoint`` file, oldest first; the folder may have been moved.
+
+    Args:
+        directory: the folder.
+        lost_too: whether to name those too whose index is not there.
+    """
     file = os.path.join(directory, _STATE_FILE)
     if not tf.io.gfile.exists(file):
         return []
-    with tf.io.gfile.GFile(file) as state:
-        lines = [line.split(":", 1) for line in state.read().splitlines() if ":" in line]
+    with tf.io.gfile.GFile(file, "rb") as state:
+        text = state.read().decode("utf-8", "replace")  # what is damaged names nothing that is there
+    lines = [line.split(":", 1) for line in text.splitlines() if ":" in line]
     noted = {"model_checkpoint_path": [], "all_model_checkpoint_paths": []}
     for key, value in lines:
         noted.setdefault(key.strip(), []).append(os.path.basename(value.strip().strip('"')))
     latest = noted["model_checkpoint_path"][-1:]
     order = [name for name in noted["all_model_checkpoint_paths"] if name not in latest] + latest
-    return [
-        os.path.join(directory, name) for name in order if tf.io.gfile.exists(os.path.join(directory, name + ".index"))
-    ]
+    prefixes = [os.path.join(directory, name) for name in order]
+    return [prefix for prefix in prefixes if lost_too or tf.io.gfile.exists(prefix + ".index")]
+
+
+def note_checkpoints(prefixes: Sequence[str]) -> None:
+    """Writes the ``checkpoint`` file of a folder.
+
+    Args:
+        prefixes: its checkpoints, oldest first.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    directory, names_of_them = os.path.dirname(prefixes[-1]), [os.path.basename(prefix) for prefix in prefixes]
+    lines = [f'model_checkpoint_path: "{names_of_them[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names_of_them]
+    with atomic_writer(os.path.join(directory, _STATE_FILE), "w") as state:
+        state.write("\n".join(lines) + "\n")
 
 
 def _note_checkpoint(prefix: str, keep: int) -> None:
     directory = os.path.dirname(prefix)
     order = [noted for noted in noted_checkpoints(directory) if noted != prefix] + [prefix]
-    old, kept = order[:-keep], order[-keep:]
-    lines = [f'model_checkpoint_path: "{os.path.basename(prefix)}"']
-    lines += [f'all_model_checkpoint_paths: "{os.path.basename(noted)}"' for noted in kept]
-    with atomic_writer(os.path.join(directory, _STATE_FILE), "w") as state:
-        state.write("\n".join(lines) + "\n")
-    for noted in old:
+    note_checkpoints(order[-keep:])
+    for noted in order[:-keep]:
         _remove(noted)
 
 

@@ -8,15 +8,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.files import atomic_writer, open_binary
+from tf_bert.files import atomic_writer, open_binary, reason_of
 from tf_bert.progress import Progress, say
 from tf_bert.training import resume
+from tf_bert.training.execution import EvaluationStopped
 from tf_bert.training.resume import RunState
 
 LOG_FILE = "training.jsonl"
@@ -60,7 +61,7 @@ class ReportTraining(keras.callbacks.Callback):
 
     A bar on a terminal, plain lines elsewhere; TensorBoard scalars in ``output_dir`` (those of evaluations in
     ``output_dir/eval``, as the original's); one JSON object a line in ``output_dir/training.jsonl``. Losses and
-    accuracies are means over the steps since the line before.
+    accuracies are means over the steps since the line before. A log that cannot be written is an OSError that names it.
 
     Args:
         output_dir: the folder of the run.
@@ -71,6 +72,10 @@ class ReportTraining(keras.callbacks.Callback):
         evaluate: returns the figures of an evaluation.
         evaluate_every: steps between two evaluations while training; 0 for none.
         writes: False for a worker that only takes part.
+        stopped: asked before each batch of an evaluation, but for the last one, whether to end it.
+
+    Attributes:
+        missed: whether the step where the run goes on lacks its evaluation, because that was stopped: `catch_up`.
     """
 
     def __init__(
@@ -83,16 +88,28 @@ class ReportTraining(keras.callbacks.Callback):
         evaluate: Callable[[], Mapping[str, float]] | None = None,
         evaluate_every: int = 0,
         writes: bool = True,
+        stopped: Callable[[], bool] | None = None,
     ):
         super().__init__()
         self.output_dir, self.total_steps, self.every = os.fspath(output_dir), total_steps, every
         self.step = self._logged = self._evaluated = start.step
-        self.tokens, self.evaluate, self.evaluate_every = tokens, evaluate, evaluate_every
+        self.tokens, self.evaluate, self.evaluate_every = tokens, evaluate, evaluate_every if evaluate else 0
         self._sums = start.metrics
-        self.writes = writes
+        self.writes, self.stopped = writes, stopped
         self._open = contextlib.ExitStack()
         if writes:
             keep_log(self.output_dir, start.step)
+        self.missed = False
+        if self.evaluate_every and stopped:  # every other checkpoint is written after the evaluation of its step
+            last = max((line["step"] for line in read_log(self.output_dir) if "eval" in line), default=0)
+            self.missed = start.step // self.evaluate_every > last // self.evaluate_every
+
+    def catch_up(self, model: keras.Model) -> None:
+        """Makes the evaluation that was ``missed``, before the next step. It may stop training."""
+        self.set_model(model)
+        self.on_train_begin()
+        self._run_evaluation(self.step)
+        self.close()
 
     def on_train_begin(self, logs=None):
         """Opens the bar and the logs."""
@@ -100,12 +117,20 @@ class ReportTraining(keras.callbacks.Callback):
         if self.writes:
             left = self.total_steps - self.step
             self._progress = self._open.enter_context(Progress("training", left, "steps", seconds=60.0))
-            log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
-            self._log = self._open.enter_context(log)
-            folders = (self.output_dir, os.path.join(self.output_dir, "eval"))
-            self._writers = [tf.summary.create_file_writer(folder) for folder in folders]
-            for writer in self._writers:
-                self._open.callback(writer.close)
+            with _named_errors(self.output_dir):
+                log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
+                self._log = self._open.enter_context(log)
+                self._writers = {folder: self._start_writer(folder) for folder in ("", "eval")}
+
+    def _start_writer(self, folder: str) -> tf.summary.SummaryWriter:
+        """Opens a file for TensorBoard, which then drops what earlier files say of steps that are run again."""
+        writer = tf.summary.create_file_writer(os.path.join(self.output_dir, folder))
+        self._open.callback(writer.close)
+        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        event = tf.compat.v1.Event(wall_time=time.time(), step=self.step + 1, session_log=start)
+        # There is no public way to write an event that is no summary.
+        tf.raw_ops.ImportEvent(writer=writer._resource, event=event.SerializeToString())
+        return writer
 
     def on_epoch_begin(self, epoch, logs=None):
         """Goes on with the averages of a run that was stopped between two lines of the log; ``fit`` has reset them."""
@@ -136,7 +161,7 @@ class ReportTraining(keras.callbacks.Callback):
             rates["tokens_per_second"] = (self.tokens.tokens - self._tokens_then) / seconds
         if self.writes:
             self._write({"step": step, **figures, **rates})
-            self._summarize(self._writers[0], {**figures, **rates}, step)
+            self._summarize("", {**figures, **rates}, step)
             say(f"step {step:,}: {shown(figures)}, {', '.join(f'{v:,.4g} {k}' for k, v in _units(rates).items())}")
         self._logged = step
         if step < self.total_steps:  # fit() returns what the metrics hold at its end
@@ -145,23 +170,33 @@ class ReportTraining(keras.callbacks.Callback):
 
     def _run_evaluation(self, step: int) -> None:
         began, sums = time.monotonic(), resume.metric_sums(self.model)
-        figures = {name: float(value) for name, value in self.evaluate().items()}
-        self.model.reset_metrics()
-        resume.set_metric_sums(self.model, sums)
-        self._time += time.monotonic() - began
+        # After the last step the run would not go on, and the evaluation would never be made.
+        self.model.stop_evaluation = self.stopped if step < self.total_steps else None
+        try:
+            figures = {name: float(value) for name, value in self.evaluate().items()}
+        except EvaluationStopped:
+            say(f"step {step:,}: the evaluation is stopped, and made when the run goes on")
+            return
+        finally:
+            self.model.stop_evaluation = None
+            self.model.reset_metrics()
+            resume.set_metric_sums(self.model, sums)
+            self._time += time.monotonic() - began
         if self.writes:
             self._write({"step": step, "eval": figures})
-            self._summarize(self._writers[1], figures, step)
+            self._summarize("eval", figures, step)
             say(f"step {step:,}, held out: {shown(figures)}")
         self._evaluated = step
 
     def _write(self, line: dict) -> None:
         line = {name: None if _not_finite(value) else value for name, value in line.items()}  # JSON has no infinity
-        self._log.write(json.dumps(line) + "\n")
-        self._log.flush()
+        with _named_errors(os.path.join(self.output_dir, LOG_FILE)):
+            self._log.write(json.dumps(line) + "\n")
+            self._log.flush()
 
-    def _summarize(self, writer, figures: Mapping[str, float], step: int) -> None:
-        with writer.as_default():
+    def _summarize(self, folder: str, figures: Mapping[str, float], step: int) -> None:
+        writer = self._writers[folder]
+        with _named_errors(os.path.join(self.output_dir, folder, "events.out.tfevents.*")), writer.as_default():
             for name, value in figures.items():
                 tf.summary.scalar(name, value, step)
             writer.flush()
@@ -238,6 +273,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 class StopOnSignal(keras.callbacks.Callback):
     """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
 
+    `ReportTraining` is told of it by ``stopped``, and ends an evaluation that is running.
+
     Attributes:
         received: the signal's number, None as long as none came.
     """
@@ -288,6 +325,16 @@ def read_log(output_dir: str | os.PathLike) -> list[dict]:
             except ValueError:
                 continue
     return lines
+
+
+@contextlib.contextmanager
+def _named_errors(path: str) -> Iterator[None]:
+    """Errors of writing as an OSError that names the file; Keras would take some of TensorFlow's for the data's end."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        reason = reason_of(error) if isinstance(error, tf.errors.OpError) else error.strerror or error
+        raise OSError(f"cannot write {path}: {reason}") from None
 
 
 def _not_finite(value) -> bool:

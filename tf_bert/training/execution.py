@@ -13,6 +13,10 @@ class NonFiniteLossError(ValueError):
     """The loss of a training step, or its gradient, is NaN or infinite. The step was not applied."""
 
 
+class EvaluationStopped(Exception):
+    """An evaluation was ended before its last batch, because the model's ``stop_evaluation`` said so."""
+
+
 class StepFunction:
     """Runs a step of ``model`` on all replicas, for ``steps_per_execution`` batches of an iterator at a time."""
 
@@ -45,6 +49,8 @@ class StepFunction:
 
     def __call__(self, iterator) -> dict:
         """Takes batches from the iterator and returns the last step's logs."""
+        if self is self.model.test_function and self.model.stop_evaluation and self.model.stop_evaluation():
+            raise EvaluationStopped
         try:
             return self._execute(iterator)
         except tf.errors.InvalidArgumentError as error:

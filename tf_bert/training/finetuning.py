@@ -150,7 +150,7 @@ def finetune(
     model = compiled(make_model, options, strategy, make_optimizer)
     if is_chief(strategy):
         make_folder(output_dir)
-        clean_up(output_dir)
+        clean_up(output_dir, options.keep_checkpoints)
     data = {
         "seed": options.seed,
         "examples": len(columns["input_ids"]),

@@ -150,7 +150,7 @@ def train_language_model(
     model = build_model(config, options, strategy, make)
     if is_chief(strategy):
         make_folder(output_dir)
-        clean_up(output_dir)
+        clean_up(output_dir, options.keep_checkpoints)
     data = {
         "seed": options.seed,
         "shuffle_buffer": options.shuffle_buffer,

@@ -127,7 +127,7 @@ def pretrain(
     model = build_model(config, options, strategy)
     if is_chief(strategy):
         make_folder(output_dir)
-        clean_up(output_dir)
+        clean_up(output_dir, options.keep_checkpoints)
     data = {
         "seed": options.seed,
         "shuffle_buffer": options.shuffle_buffer,

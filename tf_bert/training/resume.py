@@ -7,6 +7,7 @@ averaged. Without that file (the original writes none) the run goes on at the sa
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from tf_bert.progress import say
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
 
 RESUME_SUFFIX = ".resume.json"
+_KEYS = {"step", "records", "data", "seeds", "optimizer", "metrics"}  # of a file that has no checksum yet
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index$")
 _LEFTOVER = re.compile(r"\.(model\.ckpt-\d+|checkpoint|training\.jsonl)\..*tmp")
 
@@ -78,9 +80,10 @@ def save_run(model: Trainer, output_dir: str | os.PathLike, state: RunState, kee
         "metrics": dict(state.metrics),
     }
     with atomic_writer(prefix + RESUME_SUFFIX, "w") as file:
-        json.dump(rest, file, indent=1)
+        json.dump({**rest, "checksum": _checksum(rest)}, file, indent=1)
+    _note_older(output_dir, state.step, keep)
     google.save_checkpoint(model, prefix, model.optimizer, state.step, keep)
-    _remove_orphans(output_dir)
+    _remove_orphans(output_dir, keep)
     return prefix
 
 
@@ -99,9 +102,12 @@ def restore_run(model: Trainer, output_dir: str | os.PathLike) -> RunState | Non
             is wrong.
     """
     output_dir = os.fspath(output_dir)
-    candidates = find_checkpoints(output_dir)
-    if candidates:
-        _check_same_model(model, candidates[0], output_dir)
+    there = find_checkpoints(output_dir)
+    if there:
+        _check_same_model(model, there[0], output_dir)
+    # One that is noted and not there is a loss that the user has to know of.
+    candidates = google.noted_checkpoints(output_dir, lost_too=True)[::-1]
+    candidates += [prefix for prefix in there if prefix not in candidates]
     problems = []
     for prefix in candidates:
         try:
@@ -119,7 +125,7 @@ def restore_run(model: Trainer, output_dir: str | os.PathLike) -> RunState | Non
     if problems:
         raise ValueError(
             f"no checkpoint in {output_dir} can be used, and training does not start over in silence; choose another "
-            f"output directory or remove them: {'; '.join(problems)}"
+            f"output directory, or remove them and the file named checkpoint: {'; '.join(problems)}"
         )
     return None
 
@@ -146,21 +152,28 @@ def find_checkpoints(output_dir: str) -> list[str]:
     """The training checkpoints of a folder, newest first: those in its ``checkpoint`` file, else all that are there."""
     if not tf.io.gfile.isdir(output_dir):
         return []
-    noted = google.noted_checkpoints(output_dir)
-    if noted:
-        return noted[::-1]
+    return google.noted_checkpoints(output_dir)[::-1] or _checkpoints_there(output_dir)[::-1]
+
+
+def _checkpoints_there(output_dir: str) -> list[str]:
+    """All training checkpoints of a folder, noted or not, oldest first."""
     steps = [int(match[1]) for match in map(_CHECKPOINT.match, tf.io.gfile.listdir(output_dir)) if match]
-    return [os.path.join(output_dir, f"model.ckpt-{step}") for step in sorted(steps, reverse=True)]
+    return [os.path.join(output_dir, f"model.ckpt-{step}") for step in sorted(steps)]
 
 
-def clean_up(output_dir: str | os.PathLike) -> None:
-    """Removes what a killed run left half-written."""
+def clean_up(output_dir: str | os.PathLike, keep: int | None = None) -> None:
+    """Removes what a killed run left half-written.
+
+    Args:
+        output_dir: the folder of the run.
+        keep: how many checkpoints stay; without it none is removed for its age.
+    """
     output_dir = os.fspath(output_dir)
     for name in tf.io.gfile.listdir(output_dir):
         if _LEFTOVER.match(name):
             path = os.path.join(output_dir, name)
             tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
-    _remove_orphans(output_dir)
+    _remove_orphans(output_dir, keep)
 
 
 def metric_sums(model: Trainer) -> dict[str, list]:
@@ -184,12 +197,27 @@ def _read_rest(model: Trainer, prefix: str) -> RunState:
         return RunState(step, prefix=prefix)
     except ValueError as error:
         raise ValueError(f"{prefix}{RESUME_SUFFIX} is damaged: {error}") from None
+    if not _is_whole(rest):
+        raise ValueError(f"{prefix}{RESUME_SUFFIX} is damaged: what it holds is not what its checksum was made of")
     for seed, value in zip(model.seed_state(), rest["seeds"], strict=False):
         seed.assign(value)
     for name, variable in _loss_scale(model.optimizer).items():
         if name in rest["optimizer"]:
             variable.assign(rest["optimizer"][name])
     return RunState(step, rest["records"], rest["data"], rest["metrics"], prefix)
+
+
+def _is_whole(rest) -> bool:
+    """Whether the contents of a resume file are what was written."""
+    if not isinstance(rest, dict):
+        return False
+    if "checksum" not in rest:  # an older file, or one where this very word is damaged: a key that is not known
+        return set(rest) == _KEYS
+    return rest["checksum"] == _checksum({key: value for key, value in rest.items() if key != "checksum"})
+
+
+def _checksum(rest: Mapping) -> str:
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _loss_scale(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
@@ -199,19 +227,35 @@ def _loss_scale(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variab
     return {"dynamic_scale": optimizer.dynamic_scale, "step_counter": optimizer.step_counter}
 
 
-def _remove_orphans(output_dir: str) -> None:
+def _note_older(output_dir: str, step: int, keep: int) -> None:
+    """Notes checkpoints that are older than all that are noted, where the ``checkpoint`` file has lost them.
+
+    They would be removed as leftovers otherwise, and with them what the run can go back to.
+    """
+    noted = google.noted_checkpoints(output_dir)
+    first, room = min([step, *map(_step_of, noted)]), keep - 1 - len(noted)
+    older = [prefix for prefix in _checkpoints_there(output_dir) if _step_of(prefix) < first]
+    if noted:  # the original keeps some for ever without noting them, which are no business of ours
+        older = [prefix for prefix in older if tf.io.gfile.exists(prefix + RESUME_SUFFIX)]
+    if older and room > 0:
+        google.note_checkpoints([*older[-room:], *noted])
+
+
+def _remove_orphans(output_dir: str, keep: int | None) -> None:
     """Removes what a run killed between noting a checkpoint and removing the oldest one has left.
 
-    These are resume files without a checkpoint, and our checkpoints (those with a resume file) that are older than all
-    that are noted.
+    These are resume files without a checkpoint, and our checkpoints (those with a resume file) that are older than
+    ``keep`` noted ones; with fewer noted, it was the ``checkpoint`` file that was damaged, not the run killed.
     """
     noted = [_step_of(prefix) for prefix in google.noted_checkpoints(output_dir)]
+    full = keep is not None and len(noted) >= keep
+    lost = [os.path.basename(prefix) for prefix in google.noted_checkpoints(output_dir, lost_too=True)]
     names = set(tf.io.gfile.listdir(output_dir))
     for name in sorted(names):
         if name.endswith(RESUME_SUFFIX):
             prefix = name.removesuffix(RESUME_SUFFIX)
-            dropped = noted and _step_of(prefix) < min(noted)
-            if dropped or prefix + ".index" not in names:
+            dropped = full and _step_of(prefix) < min(noted)
+            if dropped or (prefix + ".index" not in names and prefix not in lost):
                 for ending in (".index", ".data-00000-of-00001", RESUME_SUFFIX):
                     if prefix + ending in names:
                         tf.io.gfile.remove(os.path.join(output_dir, prefix + ending))

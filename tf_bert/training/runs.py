@@ -1,5 +1,6 @@
 """What every training run does, whatever the model: options, start and resume, one call of ``fit``."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
@@ -33,7 +34,8 @@ class RunOptions:
         save_checkpoints_steps: updates between two checkpoints.
         keep_checkpoints: how many checkpoints stay.
         log_steps: updates between two lines of the log.
-        iterations_per_loop: updates in one call of the compiled function.
+        iterations_per_loop: updates in one call of the compiled function, cut to the smallest of the intervals of
+            checkpoints, lines of the log and evaluations.
         gradient_accumulation_steps: micro-batches in a batch.
         seed: of weights, dropout and the order of the data.
         jit_compile: compile the step with XLA.
@@ -75,10 +77,11 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 def compile_for(model: Trainer, options: RunOptions, optimizer: keras.optimizers.Optimizer | None = None) -> None:
     """Gives a model its optimizer, BERT's by default, with its slots. Call it under the strategy's scope."""
+    intervals = (options.save_checkpoints_steps, options.log_steps, options.evaluate_every)
     model.compile(
         optimizer or create_optimizer(options.learning_rate, options.num_train_steps, options.num_warmup_steps),
         gradient_accumulation_steps=options.gradient_accumulation_steps,
-        steps_per_execution=min(options.iterations_per_loop, options.save_checkpoints_steps, options.log_steps),
+        steps_per_execution=min([options.iterations_per_loop, *(steps for steps in intervals if steps)]),
         jit_compile=options.jit_compile,
         recompute=options.recompute,
     )
@@ -127,7 +130,8 @@ def begin(
         say("no place in the data is noted beside the checkpoint: it is taken to have had one batch a step")
         return dataclasses.replace(state, records=state.step * options.train_batch_size, data=data)
     if state.data != data:
-        changed = [key for key in data if state.data.get(key) != data[key]]
+        changed = [key for key in {**data, **state.data} if state.data.get(key) != data.get(key)]
+        changed = ["number of workers that share the files" if key == "workers" else key for key in changed]
         say(f"WARNING: the data are not those of before ({', '.join(changed)} changed): they are read from their start")
         return dataclasses.replace(state, records=0, data=data)
     return state
@@ -203,30 +207,52 @@ def train(
 
     Raises:
         NonFiniteLossError: names the last good checkpoint.
+        OSError: a checkpoint or a log cannot be written, as on a full disk; names the last good checkpoint too.
         Stopped: SIGTERM came, and the run is saved.
     """
     total, size = options.num_train_steps, options.train_batch_size
     strategy = model.distribute_strategy
     writes = is_chief(strategy)
+    if model.steps_per_execution < options.iterations_per_loop:
+        say(
+            f"iterations_per_loop {options.iterations_per_loop:,} is cut to {model.steps_per_execution:,}, the "
+            "smallest interval of checkpoints, lines of the log and evaluations"
+        )
     counter = TokenCounter()
     save = SaveCheckpoints(output_dir, size, options.save_checkpoints_steps, options.keep_checkpoints, state, writes)
+    stop = StopOnSignal()
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)  # one may not leave an evaluation alone
+    stopped = None if several else lambda: stop.received is not None
     report = ReportTraining(
-        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes
+        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes, stopped
     )
     profile = [ProfileSteps(output_dir, options.profile_steps, writes=writes)] if options.profile_steps else []
     try:
-        with StopOnSignal() as stop:
-            model.fit(
-                distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
-                steps_per_epoch=total - state.step,
-                callbacks=[report, save, stop, *profile],
-                shuffle=False,
-                verbose=0,
-            )
+        with stop:
+            model.stop_training = False
+            if report.missed:
+                report.catch_up(model)
+            if not model.stop_training and stop.received is None:
+                model.fit(
+                    distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
+                    steps_per_epoch=total - state.step,
+                    callbacks=[report, save, stop, *profile],
+                    shuffle=False,
+                    verbose=0,
+                )
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
+    except ConnectionError:  # another worker is gone, or who reads what is printed: no file is at fault
+        raise
+    except OSError as error:
+        saved = f"The last good checkpoint is {save.saved}" if save.saved else "There is no checkpoint yet"
+        raise OSError(
+            f"{error}. {saved}; see to what the message says (a full disk needs room), then the same command goes on "
+            "from there"
+        ) from None
     finally:
-        report.close()
+        with contextlib.suppress(OSError, tf.errors.OpError):  # training failed for a reason that comes first
+            report.close()
     if stop.received is not None:
         raise Stopped(f"SIGTERM came: saved {save.saved}; the same command goes on from step {save.state.step:,}")
     return save.state

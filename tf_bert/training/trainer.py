@@ -107,6 +107,7 @@ class Trainer(keras.Model):
         self._accumulation = 1
         self._epoch_steps = None
         self._sliced = []
+        self.stop_evaluation = None  # asked before each batch of an evaluation, see `EvaluationStopped`
 
     def loss_weights(self, inputs: dict) -> dict:
         """The weight of every value of every loss; may depend on the inputs only.
