@@ -142,7 +142,7 @@ def train_translation(
     model = build_model(config, options, strategy)
     if is_chief(strategy):
         make_folder(output_dir)
-        clean_up(output_dir)
+        clean_up(output_dir, options.keep_checkpoints)
     batching = _batching(model, options.train_batch_size)
     data = {
         "seed": options.seed,
