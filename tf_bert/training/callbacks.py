@@ -17,6 +17,7 @@ import tensorflow as tf
 from tf_bert.files import atomic_writer, open_binary
 from tf_bert.progress import Progress, say
 from tf_bert.training import resume
+from tf_bert.training.distribution import gather_from_workers
 from tf_bert.training.resume import RunState
 
 LOG_FILE = "training.jsonl"
@@ -232,19 +233,26 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._current = dataclasses.replace(self._current, metrics=resume.metric_sums(self.model))
         if self.writes:
             self.saved = resume.save_run(self.model, self.output_dir, self._current, self.keep)
+        else:  # the chief does, in the same folder
+            self.saved = os.path.join(self.output_dir, f"model.ckpt-{self._current.step}")
         self.state = self._current
 
 
 class StopOnSignal(keras.callbacks.Callback):
     """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
 
+    Several workers end after the same step, whichever of them got the signal: they would wait for each other otherwise.
+
+    Args:
+        strategy: where the model is trained; the default strategy is one process.
+
     Attributes:
-        received: the signal's number, None as long as none came.
+        received: the signal's number, None as long as none came to this process.
     """
 
-    def __init__(self):
+    def __init__(self, strategy: tf.distribute.Strategy | None = None):
         super().__init__()
-        self.received = None
+        self.strategy, self.received = strategy or tf.distribute.get_strategy(), None
 
     def __enter__(self) -> "StopOnSignal":
         self._main = threading.current_thread() is threading.main_thread()
@@ -261,8 +269,12 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Stops if a signal has come."""
-        if self.received is not None:
+        if self.asked():
             self.model.stop_training = True
+
+    def asked(self) -> bool:
+        """Whether a signal has come, to this worker or to another one. All workers have to ask, and get one answer."""
+        return bool(gather_from_workers(self.strategy, self.received is not None).any())
 
 
 def keep_log(output_dir: str, step: int) -> None:

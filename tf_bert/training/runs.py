@@ -12,10 +12,10 @@ from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
-from tf_bert.training.distribution import distribute
+from tf_bert.training.distribution import distribute, gather_from_workers, is_chief
 from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.profiling import ProfileSteps
-from tf_bert.training.resume import RunState, find_checkpoints, restore_run
+from tf_bert.training.resume import RunState, restore_run
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
 
 TASK_HEAD = ("output_weights", "output_bias", "classifier/output_weights", "classifier/output_bias")
@@ -67,12 +67,6 @@ class Stopped(Exception):
     """SIGTERM came; the run is saved and goes on when it is started again."""
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files of a run: the only one, or the first of several workers."""
-    resolver = strategy.cluster_resolver
-    return not (isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver) and resolver.task_id)
-
-
 def compile_for(model: Trainer, options: RunOptions, optimizer: keras.optimizers.Optimizer | None = None) -> None:
     """Gives a model its optimizer, BERT's by default, with its slots. Call it under the strategy's scope."""
     model.compile(
@@ -102,10 +96,11 @@ def begin(
         init_checkpoint: weights of a new run, in any format that `tf_bert.checkpoints` reads.
 
     Raises:
-        ValueError: the run is beyond ``num_train_steps`` already.
+        ValueError: the run is beyond ``num_train_steps`` already; several workers found different checkpoints.
     """
     total = options.num_train_steps
     state = restore_run(model, output_dir)
+    _check_one_folder(model.distribute_strategy, output_dir, state)
     if state is None:
         if init_checkpoint:
             report = _load_initial_weights(model, init_checkpoint)
@@ -131,6 +126,19 @@ def begin(
         say(f"WARNING: the data are not those of before ({', '.join(changed)} changed): they are read from their start")
         return dataclasses.replace(state, records=0, data=data)
     return state
+
+
+def _check_one_folder(strategy: tf.distribute.Strategy, output_dir: str, state: RunState | None) -> None:
+    """Raises ValueError in every worker where they found different checkpoints: they would train on unlike weights."""
+    place = (-1, -1) if state is None else (state.step, -1 if state.records is None else state.records)
+    found = gather_from_workers(strategy, *place).tolist()
+    if any(other != found[0] for other in found):
+        said = ["no checkpoint" if step < 0 else f"step {step:,}, record {had:,}" for step, had in found]
+        raise ValueError(
+            f"output_dir {output_dir} has to be one folder that all workers see, on a disk that they share, and they "
+            f"found different runs: {'; '.join(f'worker {i} {one}' for i, one in enumerate(said))}. Give all workers "
+            "the folder with the checkpoints, or all of them an empty one"
+        )
 
 
 def open_initial(init_checkpoint: str | os.PathLike, config: BertConfig) -> formats.Checkpoint:
@@ -215,7 +223,7 @@ def train(
     )
     profile = [ProfileSteps(output_dir, options.profile_steps, writes=writes)] if options.profile_steps else []
     try:
-        with StopOnSignal() as stop:
+        with StopOnSignal(strategy) as stop:
             model.fit(
                 distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
                 steps_per_epoch=total - state.step,
@@ -223,12 +231,15 @@ def train(
                 shuffle=False,
                 verbose=0,
             )
+            stopped = stop.asked()  # again: a signal may have come after the last step, and the chief has saved now
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
     finally:
         report.close()
-    if stop.received is not None:
-        raise Stopped(f"SIGTERM came: saved {save.saved}; the same command goes on from step {save.state.step:,}")
+    if stopped:
+        came = "SIGTERM came" if stop.received is not None else "SIGTERM came to another worker"
+        saved = f"{'' if writes else 'the chief '}saved {save.saved}"
+        raise Stopped(f"{came}: {saved}; the same command goes on from step {save.state.step:,}")
     return save.state
 
 
@@ -241,10 +252,11 @@ def load_for_evaluation(
         The step of the checkpoint, 0 for ``init_checkpoint``.
 
     Raises:
-        ValueError: there is neither, or a head is missing.
+        ValueError: there is neither, or a head is missing; several workers found different checkpoints.
     """
-    if find_checkpoints(os.fspath(output_dir)):
-        state = restore_run(model, output_dir)
+    state = restore_run(model, output_dir)
+    _check_one_folder(model.distribute_strategy, os.fspath(output_dir), state)
+    if state is not None:
         say(f"evaluating {state.prefix}, step {state.step:,}")
         return state.step
     if not init_checkpoint:
