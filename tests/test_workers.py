@@ -45,6 +45,7 @@ def test_a_signal_to_one_worker_stops_all_after_the_same_step(tmp_path):
     saved = f"saved {run}/model.ckpt-4; the same command goes on from step 4"
     assert chief[:2] == (STOPPED, f"STOPPED SIGTERM came to another worker: {saved}")
     assert other[:2] == (STOPPED, f"STOPPED SIGTERM came: the chief {saved}")
+    assert "multi_worker_mirrored, 2 replicas, global batch 4" in chief[2]
 
     # Goes on, with TF_CONFIG's other way to name the one that writes. At the last step the chief gets the signal.
     worker, chief = together(("worker", "chief"), (records, run, 8), (records, run, 8, 8))

@@ -26,8 +26,11 @@ LOG_FILE = "training.jsonl"
 class TokenCounter:
     """Counts the real (unpadded) tokens of the batches that a data set gives out.
 
+    Args:
+        shares: how many workers read data of their own; those of the others are taken to have as many tokens.
+
     Attributes:
-        tokens: how many so far.
+        tokens: how many so far, over all shares.
 
     Example:
         >>> counter = TokenCounter()
@@ -37,14 +40,14 @@ class TokenCounter:
         3
     """
 
-    def __init__(self):
-        self.tokens = 0
+    def __init__(self, shares: int = 1):
+        self.tokens, self.shares = 0, shares
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """The same batches, counted as they are made."""
 
         def count(tokens) -> np.ndarray:
-            self.tokens += int(tokens)
+            self.tokens += int(tokens) * self.shares
             return tokens
 
         def counted(batch: dict) -> dict:

@@ -12,7 +12,7 @@ from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
-from tf_bert.training.distribution import distribute, gather_from_workers, is_chief
+from tf_bert.training.distribution import count_workers, distribute, gather_from_workers, is_chief, strategy_name
 from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.profiling import ProfileSteps
 from tf_bert.training.resume import RunState, restore_run
@@ -179,8 +179,7 @@ def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) ->
 def say_start(model: Trainer, options: RunOptions, state: RunState, max_seq_length: int) -> None:
     """Says where, on what and how far a run goes."""
     strategy, parts = model.distribute_strategy, options.gradient_accumulation_steps
-    name = type(strategy).__name__
-    name = "one device" if name.startswith("_") else name  # TensorFlow's own stand-in for no strategy
+    name = strategy_name(strategy).replace("off", "one device")
     replicas = f", {strategy.num_replicas_in_sync} replicas" if strategy.num_replicas_in_sync > 1 else ""
     say(
         f"{name}{replicas}, global batch {options.train_batch_size} x {max_seq_length} tokens"
@@ -216,7 +215,7 @@ def train(
     total, size = options.num_train_steps, options.train_batch_size
     strategy = model.distribute_strategy
     writes = is_chief(strategy)
-    counter = TokenCounter()
+    counter = TokenCounter(count_workers(strategy) if by_worker else 1)
     save = SaveCheckpoints(output_dir, size, options.save_checkpoints_steps, options.keep_checkpoints, state, writes)
     report = ReportTraining(
         output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes
