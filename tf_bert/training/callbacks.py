@@ -245,6 +245,7 @@ class StopOnSignal(keras.callbacks.Callback):
     """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
 
     Several workers end after the same step, whichever of them got the signal: they would wait for each other otherwise.
+    So they sum one number after each execution, which takes some milliseconds.
 
     Args:
         strategy: where the model is trained; the default strategy is one process.
