@@ -4,6 +4,11 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
 
 import keras
 import numpy as np
@@ -13,8 +18,19 @@ from replica_runs import MODELS, OPTIMIZERS, task_data
 from test_replicas import free_ports, start
 from toy_model import Toy, batches, toy_data, weights
 
+from tf_bert.checkpoints import formats
+from tf_bert.commands import (
+    finetuning_flags,
+    run_classifier,
+    run_gpt,
+    run_language_modeling,
+    run_ner,
+    run_pretraining,
+    run_squad,
+)
 from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.training import distribution
 from tf_bert.training.distribution import distribute, get_strategy, pad_last_batch, set_logical_cpus, set_precision
 
 
@@ -38,16 +54,54 @@ def test_strategies_by_name():
         ("parameter_server", {}, "parameter_server strategy does not work with fit.*use multi_worker_mirrored"),
         ("horovod", {}, "'horovod'; known are off, one_device, mirrored, multi_worker_mirrored, tpu"),
         ("mirrored", {"num_gpus": 99}, "num_gpus is 99, and TensorFlow finds 0 GPUs"),
+        ("off", {"num_gpus": 1}, "num_gpus is 1, and TensorFlow finds 0 GPUs"),
+        ("off", {"num_gpus": 4}, "num_gpus is 4, and distribution strategy off uses one: leave num_gpus out"),
+        ("one_device", {"num_gpus": 4}, "num_gpus is 4, and distribution strategy one_device uses one"),
+        ("tpu", {"num_gpus": 1}, "num_gpus is 1, and distribution strategy tpu uses no GPU"),
         ("multi_worker_mirrored", {}, "TF_CONFIG"),
         ("tpu", {}, "no TPU found"),
     ],
 )
 def test_what_cannot_be_had_is_said(name, arguments, message, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    if name == "mirrored" and tf.config.list_physical_devices("GPU"):
+    if arguments and tf.config.list_physical_devices("GPU"):
         pytest.skip("this machine has GPUs")
     with pytest.raises(ValueError, match=message):
         get_strategy(name, **arguments)
+
+
+def task(**changes):
+    cluster = {"worker": ["localhost:1", "localhost:2"], "evaluator": ["localhost:3"]}
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0} | changes})
+
+
+def test_gpus_of_a_worker_that_are_not_there_are_refused(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", task())
+    with pytest.raises(ValueError, match="num_gpus is 99, and TensorFlow finds"):
+        get_strategy("multi_worker_mirrored", num_gpus=99)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"index": 2}, "needs the environment variable TF_CONFIG"),
+        ({"type": "evaluator"}, "task type in TF_CONFIG is 'evaluator'; those that train are 'chief' and 'worker'"),
+    ],
+)
+def test_a_worker_that_the_cluster_lacks_is_refused(changes, message, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", task(**changes))
+    with pytest.raises(ValueError, match=message):
+        get_strategy("multi_worker_mirrored")
+
+
+def test_a_taken_port_is_said():
+    with socket.create_server(("localhost", 0)) as server:
+        address = f"localhost:{server.getsockname()[1]}"
+        cluster = {"cluster": {"worker": [address, "localhost:1"]}, "task": {"type": "worker", "index": 0}}
+        code = "from tf_bert.training import distribution; distribution.get_strategy('multi_worker_mirrored')"
+        command, environment = [sys.executable, "-c", code], {**os.environ, "TF_CONFIG": json.dumps(cluster)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert f"ValueError: this worker cannot listen on {address}, its address in TF_CONFIG" in done.stderr
 
 
 def test_devices_are_settled_once():
@@ -70,6 +124,56 @@ def test_flags_of_the_original_are_taken(flags):
     assert strategy_from_flags(values) is tf.distribute.get_strategy()
     assert steps_per_execution(values) == 1
     assert steps_per_execution(flags.parse(["--iterations_per_loop=7"])) == 7
+
+
+ANSWERS = Path(__file__).resolve().parent.parent / "examples" / "data" / "answers_dev.jsonl"
+GPT = ("--task=answers", "--format=jsonl", f"--dev_file={ANSWERS}", "--do_eval")
+
+
+@pytest.mark.parametrize(
+    "command, flags",
+    [
+        (run_pretraining, ("--bert_config_file=x", "--input_file=x", "--do_train", "--do_eval")),
+        (run_pretraining, ("--bert_config_file=x", "--input_file=x", "--do_train", "--eval_every_steps=5")),
+        (run_language_modeling, ("--config_file=x", "--input_file=x", "--do_train", "--do_eval")),
+        (run_gpt, GPT),
+    ],
+)
+def test_an_evaluation_that_workers_cannot_share_is_refused_before_training(command, flags, monkeypatch, capsys):
+    strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy, num_replicas_in_sync=2, cluster_resolver=None)
+    monkeypatch.setattr(command, "strategy_from_flags", lambda flags: strategy)
+    assert command.main(["--output_dir=x", "--eval_batch_size=3", *flags]) == 1
+    assert "--eval_batch_size, 3, is no multiple of the number of replicas, 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command, flags",
+    [
+        (run_classifier, ("--task_name=csv", "--data_dir=x", "--do_train")),
+        (run_ner, ("--do_train",)),
+        (run_squad, ("--do_train", "--train_file=x")),
+    ],
+)
+def test_the_strategy_is_made_before_a_checkpoint_is_opened(command, flags, monkeypatch):
+    """TensorFlow cannot make that of several workers once a model is loaded, as from a .keras file."""
+    order = []
+
+    def open_checkpoint(*_):
+        order.append("checkpoint")
+        raise FileNotFoundError
+
+    monkeypatch.setattr(finetuning_flags, "strategy_from_flags", lambda flags: order.append("strategy"))
+    monkeypatch.setattr(formats, "open_checkpoint", open_checkpoint)
+    assert command.main(["--output_dir=x", "--init_checkpoint=x.keras", *flags]) == 1
+    assert order == ["strategy", "checkpoint"]
+
+
+@pytest.mark.parametrize("given, expected", [([], None), (["--num_tpu_cores=8"], 8)])
+def test_a_tpu_may_have_any_size_unless_the_flag_says(given, expected, flags, monkeypatch):
+    asked = []
+    monkeypatch.setattr(distribution, "get_strategy", lambda name, **arguments: asked.append(arguments))
+    strategy_from_flags(flags.parse(["--use_tpu", *given]))
+    assert asked[0]["num_tpu_cores"] == expected
 
 
 def test_iterations_per_loop_counts_by_default_on_a_tpu(flags):

@@ -160,7 +160,7 @@ def test_two_replicas_resume_and_give_the_weights_of_one_device(records, tmp_pat
     script = TWO_REPLICAS.format(tests=str(Path(__file__).parent), records=records, folder=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
-    assert "MirroredStrategy, 2 replicas, global batch 4" in done.stderr and "RESUMING" in done.stderr
+    assert "mirrored, 2 replicas, global batch 4" in done.stderr and "RESUMING" in done.stderr
     one, two = (tf.train.load_checkpoint(str(tmp_path / name)) for name in ("off", "mirrored"))
     for name in one.get_variable_to_shape_map():
         np.testing.assert_allclose(two.get_tensor(name), one.get_tensor(name), rtol=0, atol=2e-5, err_msg=name)

@@ -13,6 +13,7 @@ from test_packing import tiny_bert
 from test_pretraining_input import example, write
 from test_replicas import free_ports
 
+from tf_bert.training.callbacks import TokenCounter
 from tf_bert.training.distribution import distribute
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +24,13 @@ def test_without_several_workers_there_is_one_share():
     made = []
     distribute(tf.distribute.get_strategy(), lambda size, worker: made.append((size, worker)), 8, by_worker=True)
     assert made == [(8, (0, 1))]
+
+
+def test_tokens_are_those_of_all_workers():
+    counter = TokenCounter(shares=2)
+    batches = tf.data.Dataset.from_tensors({"input_mask": tf.constant([[1, 1, 0], [1, 0, 0]])})
+    assert len(list(counter.watch(batches))) == 1
+    assert counter.tokens == 6
 
 
 @pytest.mark.slow

@@ -11,9 +11,15 @@ def add_distribution_flags(flags: Flags) -> None:
         "off",
         ["off", "one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server"],
         "Where to train: off (no strategy), one device, all GPUs of this machine, several machines (named by the "
-        "environment variable TF_CONFIG), or a TPU. parameter_server is refused: it does not work with fit.",
+        "environment variable TF_CONFIG; output_dir has to be one folder that all of them see), or a TPU. "
+        "parameter_server is refused: it does not work with fit.",
     )
-    flags.integer("num_gpus", None, "Use the first so many GPUs; all by default.", minimum=0)
+    flags.integer(
+        "num_gpus",
+        None,
+        "Use the first so many GPUs of a machine, 0 for none; all by default, and with off and one_device one.",
+        minimum=0,
+    )
     flags.enum(
         "precision",
         "float32",
@@ -48,10 +54,12 @@ def add_distribution_flags(flags: Flags) -> None:
         minimum=1,
     )
     flags.boolean("use_tpu", False, "Whether to train on a TPU; the same as --distribution_strategy=tpu.")
-    flags.string("tpu_name", None, "The TPU's name, or its grpc:// address.")
+    flags.string("tpu_name", None, "The TPU's name, its grpc:// address, or local: this machine's own.")
     flags.string("tpu_zone", None, "The zone of the TPU, where it is not that of this machine.")
     flags.string("gcp_project", None, "The Google Cloud project of the TPU, where it is not that of this machine.")
-    flags.integer("num_tpu_cores", 8, "How many cores the TPU has. Only with use_tpu.", minimum=1)
+    flags.integer(
+        "num_tpu_cores", None, "How many cores the TPU is expected to have; by default any number.", minimum=1
+    )
     flags.refuse("master", "it was the address of a TensorFlow 1 session; use --tpu_name=grpc://ADDRESS for a TPU")
 
 
@@ -92,6 +100,17 @@ def strategy_from_flags(values):
     strategy = distribution.get_strategy(name, num_gpus=values.num_gpus, **(tpu if name == "tpu" else {}))
     distribution.set_precision(values.precision)
     return strategy
+
+
+def check_eval_batch_size(values, strategy) -> None:
+    """Checks before training that several workers can share the batches of an evaluation, which may come only after it.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    from tf_bert.training.distribution import check_batch_size
+
+    check_batch_size(strategy, values.eval_batch_size, "--eval_batch_size")
 
 
 def run_options(values) -> dict:

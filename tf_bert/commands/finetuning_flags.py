@@ -2,7 +2,12 @@
 
 import os
 
-from tf_bert.commands.distribution_flags import add_attention_flag, add_distribution_flags, run_options
+from tf_bert.commands.distribution_flags import (
+    add_attention_flag,
+    add_distribution_flags,
+    run_options,
+    strategy_from_flags,
+)
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -146,6 +151,7 @@ def _config_and_vocabulary(flags):
         load_tensorflow()
         from tf_bert.checkpoints.formats import open_checkpoint
 
+        strategy_from_flags(flags)  # several workers' has to be made before a .keras file is loaded
         try:
             checkpoint = open_checkpoint(place, config)
         except FileNotFoundError as error:

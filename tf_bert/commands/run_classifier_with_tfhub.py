@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Sequence
 
 from tf_bert.commands import run_classifier
+from tf_bert.commands.distribution_flags import strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
@@ -28,6 +29,8 @@ def run(flags) -> int:
             raise UsageError(f"--{name} is not accepted here: it comes from the module; see run_classifier")
     load_tensorflow()
     from tf_bert.checkpoints.hub import convert_module
+
+    strategy_from_flags(flags)  # several workers' has to be made before a module is loaded
 
     with tempfile.TemporaryDirectory() as folder:
         flags.init_checkpoint = convert_module(flags.bert_hub_module_handle, folder, flags.do_lower_case)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 
-from tf_bert.commands.distribution_flags import strategy_from_flags
+from tf_bert.commands.distribution_flags import check_eval_batch_size, strategy_from_flags
 from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import STOPPED, add_training_flags, needs_fixed_length, training_options
 from tf_bert.commands.flags import Flags, UsageError
@@ -75,6 +75,8 @@ def run(flags) -> int:
     from tf_bert.training import finetuning, gpt_finetuning, language_modeling, runs
 
     strategy = strategy_from_flags(flags)
+    if answers and flags.do_eval:
+        check_eval_batch_size(flags, strategy)
     chief = runs.is_chief(strategy)
     config, checkpoint = _config(flags)
     tokenizer = checkpoint.tokenizer()

@@ -3,7 +3,12 @@
 import os
 from collections.abc import Sequence
 
-from tf_bert.commands.distribution_flags import add_distribution_flags, run_options, strategy_from_flags
+from tf_bert.commands.distribution_flags import (
+    add_distribution_flags,
+    check_eval_batch_size,
+    run_options,
+    strategy_from_flags,
+)
 from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
@@ -68,6 +73,8 @@ def run(flags) -> int:
     from tf_bert.training.runs import Stopped, is_chief, load_for_evaluation
 
     strategy = strategy_from_flags(flags)
+    if flags.do_eval or flags.eval_every_steps:
+        check_eval_batch_size(flags, strategy)
     config_class, model_class = _classes(flags.model)
     config = config_class.from_json_file(flags.config_file)
     if config.extra:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tf_bert.commands.distribution_flags import (
     add_attention_flag,
     add_distribution_flags,
+    check_eval_batch_size,
     run_options,
     strategy_from_flags,
 )
@@ -81,6 +82,8 @@ def run(flags) -> int:
     from tf_bert.training import pretraining
 
     strategy = strategy_from_flags(flags)
+    if flags.do_eval or flags.eval_every_steps:
+        check_eval_batch_size(flags, strategy)
     config = BertConfig.from_json_file(flags.bert_config_file)
     lengths = flags.max_seq_length, flags.max_predictions_per_seq
     records = find_records(flags.input_file, *lengths)

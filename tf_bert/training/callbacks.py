@@ -17,6 +17,7 @@ import tensorflow as tf
 from tf_bert.files import atomic_writer, open_binary, reason_of
 from tf_bert.progress import Progress, say
 from tf_bert.training import resume
+from tf_bert.training.distribution import gather_from_workers
 from tf_bert.training.execution import EvaluationStopped
 from tf_bert.training.resume import RunState
 
@@ -26,8 +27,11 @@ LOG_FILE = "training.jsonl"
 class TokenCounter:
     """Counts the real (unpadded) tokens of the batches that a data set gives out.
 
+    Args:
+        shares: how many workers read data of their own; those of the others are taken to have as many tokens.
+
     Attributes:
-        tokens: how many so far.
+        tokens: how many so far, over all shares.
 
     Example:
         >>> counter = TokenCounter()
@@ -37,14 +41,14 @@ class TokenCounter:
         3
     """
 
-    def __init__(self):
-        self.tokens = 0
+    def __init__(self, shares: int = 1):
+        self.tokens, self.shares = 0, shares
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """The same batches, counted as they are made."""
 
         def count(tokens) -> np.ndarray:
-            self.tokens += int(tokens)
+            self.tokens += int(tokens) * self.shares
             return tokens
 
         def counted(batch: dict) -> dict:
@@ -267,21 +271,28 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._current = dataclasses.replace(self._current, metrics=resume.metric_sums(self.model))
         if self.writes:
             self.saved = resume.save_run(self.model, self.output_dir, self._current, self.keep)
+        else:  # the chief does, in the same folder
+            self.saved = os.path.join(self.output_dir, f"model.ckpt-{self._current.step}")
         self.state = self._current
 
 
 class StopOnSignal(keras.callbacks.Callback):
     """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
 
-    `ReportTraining` is told of it by ``stopped``, and ends an evaluation that is running.
+    Several workers end after the same step, whichever of them got the signal: they would wait for each other otherwise.
+    So they sum one number after each execution, which takes some milliseconds. `ReportTraining` is told of a signal by
+    its ``stopped``, and ends an evaluation that is running.
+
+    Args:
+        strategy: where the model is trained; the default strategy is one process.
 
     Attributes:
-        received: the signal's number, None as long as none came.
+        received: the signal's number, None as long as none came to this process.
     """
 
-    def __init__(self):
+    def __init__(self, strategy: tf.distribute.Strategy | None = None):
         super().__init__()
-        self.received = None
+        self.strategy, self.received = strategy or tf.distribute.get_strategy(), None
 
     def __enter__(self) -> "StopOnSignal":
         self._main = threading.current_thread() is threading.main_thread()
@@ -298,8 +309,12 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Stops if a signal has come."""
-        if self.received is not None:
+        if self.asked():
             self.model.stop_training = True
+
+    def asked(self) -> bool:
+        """Whether a signal has come, to this worker or to another one. All workers have to ask, and get one answer."""
+        return bool(gather_from_workers(self.strategy, self.received is not None).any())
 
 
 def keep_log(output_dir: str, step: int) -> None:

@@ -1,11 +1,15 @@
 """Where a model is trained: one device, several GPUs, several machines, or a TPU."""
 
+import functools
 import json
 import os
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
+
+from tf_bert.training.execution import worker_gone
 
 STRATEGIES = ("off", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 PRECISIONS = {
@@ -33,11 +37,17 @@ def get_strategy(
         name: ``off``: no strategy; ``one_device``: one GPU, or the CPU; ``mirrored``: all GPUs of this machine or,
             where there are none, all logical CPU devices (`set_logical_cpus`); ``multi_worker_mirrored``: the
             processes that the environment variable TF_CONFIG names; ``tpu``: a TPU.
-        num_gpus: use the first so many GPUs of this machine, 0 for none; all by default.
-        tpu_name: the TPU's name or its ``grpc://`` address; by default the one that this machine is attached to.
+        num_gpus: use the first so many GPUs of this machine, 0 for none; all by default. ``off`` and ``one_device``
+            use no more than one.
+        tpu_name: the TPU's name, its ``grpc://`` address, or ``local`` for the one that this machine is attached to; by
+            default the one that the environment names.
         tpu_zone: the zone of the TPU, where it is not this machine's.
         gcp_project: the project of the TPU, where it is not this machine's.
-        num_tpu_cores: how many cores the TPU is expected to have.
+        num_tpu_cores: how many cores the TPU is expected to have; by default any number.
+
+    Nothing here was ever run on a TPU. What is tested is that the train step compiles under XLA, with static shapes and
+    without operations of the host. XLA drops the check that the loss is finite: where it is not, a run on a TPU stops
+    at the next checkpoint, which is not written, and not before the step.
 
     Raises:
         ValueError: there is no such strategy, it does not work with ``fit``, or this machine lacks what it needs.
@@ -53,7 +63,13 @@ def get_strategy(
         )
     if name not in STRATEGIES:
         raise ValueError(f"distribution strategy is {name!r}; known are {', '.join(STRATEGIES)}")
+    if num_gpus is not None and (name == "tpu" or (num_gpus > 1 and name in ("off", "one_device"))):
+        raise ValueError(
+            f"num_gpus is {num_gpus}, and distribution strategy {name} uses {'no GPU' if name == 'tpu' else 'one'}: "
+            "leave num_gpus out, or choose mirrored or multi_worker_mirrored for several GPUs"
+        )
     if name == "off":
+        _show_gpus(num_gpus)
         return tf.distribute.get_strategy()
     key = (name, num_gpus, tpu_name, tpu_zone, gcp_project, num_tpu_cores)
     if key in _made:
@@ -67,13 +83,29 @@ def get_strategy(
     if name == "tpu":
         strategy = _tpu(tpu_name, tpu_zone, gcp_project, num_tpu_cores)
     elif name == "multi_worker_mirrored":
-        strategy = _multi_worker()
+        strategy = _multi_worker(num_gpus)
     elif name == "one_device":
         strategy = tf.distribute.OneDeviceStrategy(_devices(num_gpus)[0])
     else:
         strategy = tf.distribute.MirroredStrategy(_devices(num_gpus))
     _made[key] = strategy
     return strategy
+
+
+def strategy_name(strategy: tf.distribute.Strategy) -> str:
+    """What a strategy is called in `get_strategy`.
+
+    Example:
+        >>> strategy_name(get_strategy("one_device"))
+        'one_device'
+    """
+    types = {
+        "one_device": tf.distribute.OneDeviceStrategy,
+        "mirrored": tf.distribute.MirroredStrategy,
+        "multi_worker_mirrored": tf.distribute.MultiWorkerMirroredStrategy,
+        "tpu": tf.distribute.TPUStrategy,
+    }
+    return next((name for name, kind in types.items() if isinstance(strategy, kind)), "off")
 
 
 def set_logical_cpus(count: int) -> None:
@@ -102,6 +134,61 @@ def set_precision(precision: str) -> None:
     if precision not in PRECISIONS:
         raise ValueError(f"precision is {precision!r}; known are {', '.join(PRECISIONS)}")
     keras.config.set_dtype_policy(PRECISIONS[precision])
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the files of a run: the only one or, of several, TF_CONFIG's chief, else worker 0."""
+    resolver, jobs = strategy.cluster_resolver, _jobs(strategy)
+    return not jobs or (resolver.task_type == ("chief" if "chief" in jobs else "worker") and resolver.task_id == 0)
+
+
+def count_workers(strategy: tf.distribute.Strategy) -> int:
+    """The number of processes that train together, a chief among them."""
+    return sum(map(len, _jobs(strategy).values())) or 1
+
+
+def _jobs(strategy: tf.distribute.Strategy) -> dict[str, list[str]]:
+    """The addresses of the processes that train, by TF_CONFIG's kinds; empty where this one trains alone."""
+    resolver, resolvers = strategy.cluster_resolver, tf.distribute.cluster_resolver
+    if not isinstance(resolver, resolvers.ClusterResolver) or isinstance(resolver, resolvers.TPUClusterResolver):
+        return {}
+    return {job: tasks for job, tasks in resolver.cluster_spec().as_dict().items() if job in ("chief", "worker")}
+
+
+def gather_from_workers(strategy: tf.distribute.Strategy, *numbers: int) -> np.ndarray:
+    """The whole numbers that each process has, int64 [workers, numbers]. All of them have to call this, and they wait.
+
+    Raises:
+        ConnectionError: a worker is gone.
+
+    Example:
+        >>> gather_from_workers(get_strategy("off"), 3, 4).tolist()
+        [[3, 4]]
+    """
+    several = count_workers(strategy)
+    if several == 1:
+        return np.array([numbers], np.int64)
+    try:
+        found = _gather_function(strategy)(tf.constant(numbers, tf.int64)).numpy()
+    except tf.errors.UnavailableError as error:
+        raise worker_gone(error) from None
+    return found[:: len(found) // several]  # the replicas of a worker say the same
+
+
+@functools.cache
+def _gather_function(strategy: tf.distribute.Strategy) -> Callable:
+    """Made once: each trace would take collectives of its own."""
+
+    def place(numbers):
+        replica = tf.distribute.get_replica_context()
+        own = tf.one_hot(replica.replica_id_in_sync_group, replica.num_replicas_in_sync, dtype=numbers.dtype)
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, own[:, tf.newaxis] * numbers)  # [replicas, numbers]
+
+    @tf.function(reduce_retracing=True)
+    def gather(numbers):
+        return strategy.experimental_local_results(strategy.run(place, args=(numbers,)))[0]
+
+    return gather
 
 
 def distribute(
@@ -134,9 +221,8 @@ def distribute(
         return pad_last_batch(make_batches(batch_size), batch_size)
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return make_batches(batch_size)
+    check_batch_size(strategy, batch_size)
     replicas = strategy.num_replicas_in_sync
-    if batch_size % replicas:
-        raise ValueError(f"the batch size, {batch_size}, is no multiple of the number of replicas, {replicas}")
 
     def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
         if by_worker:
@@ -148,6 +234,16 @@ def distribute(
         return part.filter(lambda *_: True)
 
     return strategy.distribute_datasets_from_function(make_part)
+
+
+def check_batch_size(strategy: tf.distribute.Strategy, batch_size: int, name: str = "the batch size") -> None:
+    """Raises ValueError where several workers cannot share batches of a size, which is called ``name``."""
+    replicas = strategy.num_replicas_in_sync
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and batch_size % replicas:
+        raise ValueError(
+            f"{name}, {batch_size}, is no multiple of the number of replicas, {replicas}: several workers share each "
+            "batch evenly; choose a multiple"
+        )
 
 
 def pad_last_batch(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
@@ -188,19 +284,44 @@ def _devices(num_gpus: int | None) -> list[str]:
     return gpus[:num_gpus] or [device.name for device in tf.config.list_logical_devices("CPU")]
 
 
-def _multi_worker() -> tf.distribute.Strategy:
+def _show_gpus(num_gpus: int | None) -> None:
+    """Hides all GPUs of this machine but the first ones from TensorFlow."""
+    if num_gpus is None:
+        return
+    gpus = tf.config.list_physical_devices("GPU")
+    if num_gpus > len(gpus):
+        raise ValueError(f"num_gpus is {num_gpus}, and TensorFlow finds {len(gpus)} GPUs on this machine")
+    if tf.config.get_visible_devices("GPU") == gpus[:num_gpus]:
+        return
     try:
-        workers = json.loads(os.environ.get("TF_CONFIG", ""))["cluster"]["worker"]
-    except (ValueError, KeyError, TypeError):
+        tf.config.set_visible_devices(gpus[:num_gpus], "GPU")
+    except RuntimeError:
+        raise ValueError(f"num_gpus {num_gpus} has to be set before TensorFlow runs anything") from None
+
+
+def _multi_worker(num_gpus: int | None) -> tf.distribute.Strategy:
+    try:
+        config = json.loads(os.environ.get("TF_CONFIG", ""))
+        workers, task = config["cluster"]["worker"], config["task"]
+        address = config["cluster"][task["type"]][int(task["index"])]
+    except (ValueError, KeyError, TypeError, IndexError):
         raise ValueError(
             "multi_worker_mirrored needs the environment variable TF_CONFIG in every worker's process, such as "
             '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, "task": {"type": "worker", "index": 0}}'
         ) from None
+    if task["type"] not in ("chief", "worker"):
+        raise ValueError(f"the task type in TF_CONFIG is {task['type']!r}; those that train are 'chief' and 'worker'")
+    _show_gpus(num_gpus)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise ValueError(
             f"the strategy for {len(workers)} workers has to be made before TensorFlow runs anything: {error}"
+        ) from None
+    except tf.errors.UnknownError as error:
+        raise ValueError(
+            f"this worker cannot listen on {address}, its address in TF_CONFIG ({error.message}): the port may be "
+            "taken, by an earlier run perhaps; end that, or name a free port in the TF_CONFIG of all workers"
         ) from None
 
 

@@ -62,11 +62,7 @@ class StepFunction:
                 "learning rate or lengthen the warm-up"
             ) from None
         except tf.errors.UnavailableError as error:
-            found = re.search(r"aborted by: (.+)", error.message)
-            raise ConnectionError(
-                f"another worker of this job is gone{f' ({found[1]})' if found else ''}; start all of them again, and "
-                "training goes on from the last checkpoint"
-            ) from None
+            raise worker_gone(error) from None
 
     def _execute(self, iterator) -> dict:
         if not isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
@@ -84,6 +80,15 @@ class StepFunction:
             except tf.errors.OutOfRangeError:
                 break
         return logs
+
+
+def worker_gone(error: tf.errors.UnavailableError) -> ConnectionError:
+    """What to raise where a collective of several workers failed, since one of them has ended."""
+    found = re.search(r"aborted by: (.+)", error.message)
+    return ConnectionError(
+        f"another worker of this job is gone{f' ({found[1]})' if found else ''}; start all of them again, and training "
+        "goes on from the last checkpoint"
+    )
 
 
 def recompute(layer: keras.Layer) -> Callable:

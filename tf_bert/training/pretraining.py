@@ -15,14 +15,13 @@ from tf_bert.data.record_input import check_vocab_size
 from tf_bert.files import make_folder
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.training.distribution import distribute
+from tf_bert.training.distribution import count_workers, distribute, is_chief
 from tf_bert.training.resume import RunState, clean_up
 from tf_bert.training.runs import (
     RunOptions,
     Stopped,
     begin,
     compile_for,
-    is_chief,
     load_for_evaluation,
     say_start,
     set_seed,
@@ -134,8 +133,8 @@ def pretrain(
         "files": [os.path.basename(path) for path in records.files],
         "records": records.counts(),
     }
-    if options.shard_files and _workers(strategy) > 1:
-        data["workers"] = _workers(strategy)
+    if options.shard_files and count_workers(strategy) > 1:
+        data["workers"] = count_workers(strategy)
     state = begin(model, output_dir, options, data, init_checkpoint)
     say_start(model, options, state, records.record_length)
     evaluate = _evaluator(model, eval_records or records, evaluation) if options.evaluate_every else None
@@ -170,12 +169,6 @@ def _train(
 
     with record_errors(records, limits):
         return train(model, make_batches, output_dir, options, state, evaluate, by_worker=options.shard_files)
-
-
-def _workers(strategy: tf.distribute.Strategy) -> int:
-    """The number of processes that read data."""
-    resolver = strategy.cluster_resolver
-    return len(resolver.cluster_spec().as_dict().get("worker", [0])) if resolver else 1
 
 
 def build_model(

@@ -13,10 +13,10 @@ from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
-from tf_bert.training.distribution import distribute
+from tf_bert.training.distribution import count_workers, distribute, gather_from_workers, is_chief, strategy_name
 from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.profiling import ProfileSteps
-from tf_bert.training.resume import RunState, find_checkpoints, restore_run
+from tf_bert.training.resume import RunState, restore_run
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
 
 TASK_HEAD = ("output_weights", "output_bias", "classifier/output_weights", "classifier/output_bias")
@@ -69,12 +69,6 @@ class Stopped(Exception):
     """SIGTERM came; the run is saved and goes on when it is started again."""
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files of a run: the only one, or the first of several workers."""
-    resolver = strategy.cluster_resolver
-    return not (isinstance(resolver, tf.distribute.cluster_resolver.ClusterResolver) and resolver.task_id)
-
-
 def compile_for(model: Trainer, options: RunOptions, optimizer: keras.optimizers.Optimizer | None = None) -> None:
     """Gives a model its optimizer, BERT's by default, with its slots. Call it under the strategy's scope."""
     intervals = (options.save_checkpoints_steps, options.log_steps, options.evaluate_every)
@@ -105,10 +99,11 @@ def begin(
         init_checkpoint: weights of a new run, in any format that `tf_bert.checkpoints` reads.
 
     Raises:
-        ValueError: the run is beyond ``num_train_steps`` already.
+        ValueError: the run is beyond ``num_train_steps`` already; several workers found different checkpoints.
     """
     total = options.num_train_steps
     state = restore_run(model, output_dir)
+    _check_one_folder(model.distribute_strategy, output_dir, state)
     if state is None:
         if init_checkpoint:
             report = _load_initial_weights(model, init_checkpoint)
@@ -135,6 +130,19 @@ def begin(
         say(f"WARNING: the data are not those of before ({', '.join(changed)} changed): they are read from their start")
         return dataclasses.replace(state, records=0, data=data)
     return state
+
+
+def _check_one_folder(strategy: tf.distribute.Strategy, output_dir: str, state: RunState | None) -> None:
+    """Raises ValueError in every worker where they found different checkpoints: they would train on unlike weights."""
+    place = (-1, -1) if state is None else (state.step, -1 if state.records is None else state.records)
+    found = gather_from_workers(strategy, *place).tolist()
+    if any(other != found[0] for other in found):
+        said = ["no checkpoint" if step < 0 else f"step {step:,}, record {had:,}" for step, had in found]
+        raise ValueError(
+            f"output_dir {output_dir} has to be one folder that all workers see, on a disk that they share, and they "
+            f"found different runs: {'; '.join(f'worker {i} {one}' for i, one in enumerate(said))}. Give all workers "
+            "the folder with the checkpoints, or all of them an empty one"
+        )
 
 
 def open_initial(init_checkpoint: str | os.PathLike, config: BertConfig) -> formats.Checkpoint:
@@ -175,8 +183,7 @@ def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) ->
 def say_start(model: Trainer, options: RunOptions, state: RunState, max_seq_length: int) -> None:
     """Says where, on what and how far a run goes."""
     strategy, parts = model.distribute_strategy, options.gradient_accumulation_steps
-    name = type(strategy).__name__
-    name = "one device" if name.startswith("_") else name  # TensorFlow's own stand-in for no strategy
+    name = strategy_name(strategy).replace("off", "one device")
     replicas = f", {strategy.num_replicas_in_sync} replicas" if strategy.num_replicas_in_sync > 1 else ""
     say(
         f"{name}{replicas}, global batch {options.train_batch_size} x {max_seq_length} tokens"
@@ -218,13 +225,13 @@ def train(
             f"iterations_per_loop {options.iterations_per_loop:,} is cut to {model.steps_per_execution:,}, the "
             "smallest interval of checkpoints, lines of the log and evaluations"
         )
-    counter = TokenCounter()
+    counter = TokenCounter(count_workers(strategy) if by_worker else 1)
     save = SaveCheckpoints(output_dir, size, options.save_checkpoints_steps, options.keep_checkpoints, state, writes)
-    stop = StopOnSignal()
-    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)  # one may not leave an evaluation alone
-    stopped = None if several else lambda: stop.received is not None
+    stop = StopOnSignal(strategy)
+    alone = count_workers(strategy) == 1  # one of several may not leave an evaluation
+    interrupted = (lambda: stop.received is not None) if alone else None
     report = ReportTraining(
-        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes, stopped
+        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes, interrupted
     )
     profile = [ProfileSteps(output_dir, options.profile_steps, writes=writes)] if options.profile_steps else []
     try:
@@ -232,7 +239,7 @@ def train(
             model.stop_training = False
             if report.missed:
                 report.catch_up(model)
-            if not model.stop_training and stop.received is None:
+            if not (model.stop_training or stop.asked()):
                 model.fit(
                     distribute(strategy, lambda *part: counter.watch(make_batches(*part)), size, by_worker),
                     steps_per_epoch=total - state.step,
@@ -240,6 +247,7 @@ def train(
                     shuffle=False,
                     verbose=0,
                 )
+            stopped = stop.asked()  # again: a signal may have come after the last step, and the chief has saved now
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
     except ConnectionError:  # another worker is gone, or who reads what is printed: no file is at fault
@@ -253,8 +261,10 @@ def train(
     finally:
         with contextlib.suppress(OSError, tf.errors.OpError):  # training failed for a reason that comes first
             report.close()
-    if stop.received is not None:
-        raise Stopped(f"SIGTERM came: saved {save.saved}; the same command goes on from step {save.state.step:,}")
+    if stopped:
+        came = "SIGTERM came" if stop.received is not None else "SIGTERM came to another worker"
+        saved = f"{'' if writes else 'the chief '}saved {save.saved}"
+        raise Stopped(f"{came}: {saved}; the same command goes on from step {save.state.step:,}")
     return save.state
 
 
@@ -267,10 +277,11 @@ def load_for_evaluation(
         The step of the checkpoint, 0 for ``init_checkpoint``.
 
     Raises:
-        ValueError: there is neither, or a head is missing.
+        ValueError: there is neither, or a head is missing; several workers found different checkpoints.
     """
-    if find_checkpoints(os.fspath(output_dir)):
-        state = restore_run(model, output_dir)
+    state = restore_run(model, output_dir)
+    _check_one_folder(model.distribute_strategy, os.fspath(output_dir), state)
+    if state is not None:
         say(f"evaluating {state.prefix}, step {state.step:,}")
         return state.step
     if not init_checkpoint:
