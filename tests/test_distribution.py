@@ -81,6 +81,19 @@ def test_gpus_of_a_worker_that_are_not_there_are_refused(monkeypatch):
         get_strategy("multi_worker_mirrored", num_gpus=99)
 
 
+@pytest.mark.parametrize("name, count, shown", [("off", 0, []), ("off", 1, ["a"]), ("multi_worker_mirrored", 1, ["a"])])
+def test_gpus_that_are_not_wanted_are_hidden(name, count, shown, monkeypatch):
+    calls = []
+    for function in ("list_physical_devices", "get_visible_devices"):
+        monkeypatch.setattr(tf.config, function, lambda kind: ["a", "b"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *call: calls.append(call))
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", tf.distribute.get_strategy)
+    monkeypatch.setattr(distribution, "_made", {})
+    monkeypatch.setenv("TF_CONFIG", task())
+    get_strategy(name, num_gpus=count)
+    assert calls == [(shown, "GPU")]
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
