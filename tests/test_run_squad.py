@@ -150,6 +150,23 @@ def refused(capsys, arguments) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_loss_does_not_depend_on_the_other_examples():
+    """So it is the same however a batch is divided among replicas. The softmax is over padding, as the original's."""
+    model = BertQuestionAnswering(BertConfig(20, 8, 1, 2, 8, type_vocab_size=2, initializer_range=0.5))
+    model.compile("sgd")
+    ids = np.array([[2, 5, 3, 0, 0, 0], [2, 6, 7, 8, 3, 0], [2, 9, 3, 9, 9, 3]], "int32")
+    inputs = {"input_ids": ids, "input_mask": (ids != 0).astype("int32"), "segment_ids": 0 * ids}
+    inputs |= {"start_positions": np.array([1, 2, 3]), "end_positions": np.array([1, 3, 4])}
+    losses = [model.evaluate(inputs, batch_size=size, verbose=0, return_dict=True)["loss"] for size in (1, 2, 3)]
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+    logits = model({name: inputs[name] for name in ("input_ids", "input_mask", "segment_ids")})
+    parts = [
+        keras.losses.sparse_categorical_crossentropy(inputs[f"{end}_positions"], logits[f"{end}_logits"], True)
+        for end in ("start", "end")
+    ]
+    np.testing.assert_allclose(losses[0], np.mean(parts), rtol=1e-5)
+
+
 def test_mistakes(task, tmp_path, capsys):
     assert "nothing else to do" in refused(capsys, flags(task, tmp_path))
     assert "--do_train needs --train_file" in refused(capsys, flags(task, tmp_path, "--do_train", "--train_file="))

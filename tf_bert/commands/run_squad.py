@@ -1,5 +1,6 @@
 """``tf-bert run_squad``: fine-tunes BERT to answer questions about documents, and answers them."""
 
+import dataclasses
 import functools
 import os
 import random
@@ -56,6 +57,8 @@ def run(flags) -> int:
     for needed, file in (("do_train", "train_file"), ("do_predict", "predict_file")):
         if flags[needed].value and not flags[file].value:
             raise UsageError(f"--{needed} needs --{file}")
+    if flags.group_by_length:
+        raise UsageError("--group_by_length saves nothing here: the loss is over padding too, so batches keep theirs")
     if flags.max_seq_length <= flags.max_query_length + 3:
         raise ValueError(
             f"max_seq_length {flags.max_seq_length} must be greater than max_query_length {flags.max_query_length} + 3"
@@ -80,7 +83,8 @@ def run(flags) -> int:
         return model
 
     if flags.do_train:
-        options = training_options(flags, len(train))
+        # The softmax over the places of an answer is over padding too, as the original's: it must not be cut off.
+        options = dataclasses.replace(training_options(flags, len(train)), fixed_length=True)
         random.Random(SHUFFLING_SEED).shuffle(train)
         columns = _columns(_features(flags, train, tokenizer, "train", chief), training=True)
         note = functools.partial(

@@ -298,6 +298,10 @@ class BertQuestionAnswering(BertTask):
         start_logits, end_logits = ops.unstack(self.span(outputs["sequence_output"]), axis=-1)  # [B, S] each
         return outputs | {"start_logits": start_logits, "end_logits": end_logits}
 
+    def trimmed(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The batch as it is: the softmax is over padding too, as the original's, so the loss depends on the length."""
+        return inputs
+
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each example."""
         return {"loss": ops.ones_like(inputs["input_ids"][:, 0])}
