@@ -80,6 +80,7 @@ def test_masked_sentences_stand_in_their_own_words(tmp_path):
 
 def test_the_folder_of_a_corpus():
     assert pretrain_demo._folder_for(None) == "runs/pretrain"
+    assert pretrain_demo._folder_for(None, short=True) == "runs/pretrain-short"
     assert pretrain_demo._folder_for("/a/my books/") == "runs/pretrain-mybooks"
     assert pretrain_demo._folder_for("x/*.txt") == "runs/pretrain-corpus"
 
