@@ -624,6 +624,12 @@ def test_mistakes_are_named(call, message):
         call()
 
 
+def test_constraints_may_be_lists():
+    lists = Constraints(banned_ids=[np.int64(5)], stop_sequences=[[6, 7]])
+    assert lists == Constraints(banned_ids=(5,), stop_sequences=((6, 7),)) and len({lists}) == 1
+    assert ready().generate([[5]], max_length=2, constraints=lists)["tokens"].shape[0] == 1
+
+
 def test_no_sources(eagerly):
     assert ready().generate(np.zeros((0, 0), "int32"), max_length=3)["tokens"].shape[0] == 0
     assert ops.shape(ready().generate([[]], max_length=3)["tokens"])[0] == 1

@@ -39,9 +39,9 @@ class Constraints:
             raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
         if self.min_length < 0:
             raise ValueError(f"min_length must be at least 0, got {self.min_length}")
-        for name in ("banned_ids", "stop_sequences"):  # hashable, whatever sequences they came as
-            values = (tuple(value) if name == "stop_sequences" else int(value) for value in getattr(self, name))
-            object.__setattr__(self, name, tuple(values))
+        # Hashable, whatever sequences they came as: compiled graphs are kept by their constraints.
+        object.__setattr__(self, "banned_ids", tuple(map(int, self.banned_ids)))
+        object.__setattr__(self, "stop_sequences", tuple(map(tuple, self.stop_sequences)))
         if not all(self.stop_sequences):
             raise ValueError("a stop sequence must have at least one token")
 

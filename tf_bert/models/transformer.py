@@ -165,7 +165,10 @@ class Transformer(TranslationModel, Configured, Trainer):
         if length > self.max_source_length:
             raise ValueError(f"a source has {length} words, but max_position_embeddings is {self.max_source_length}")
 
-    has_attention = True
+    @property
+    def has_attention(self) -> bool:
+        """Whether the decoder looks at the source."""
+        return True
 
     @property
     def max_source_length(self) -> int:
