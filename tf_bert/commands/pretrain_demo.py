@@ -31,7 +31,7 @@ FLAGS.string("output_dir", None, "Where everything goes. By default runs/pretrai
 FLAGS.boolean("short", False, "A few steps only, to see that all works, in a folder of its own (-short).")
 FLAGS.integer("vocab_size", 1500, "Lines of the vocabulary.", minimum=100)
 FLAGS.boolean("do_lower_case", True, "Whether to lower-case.")
-FLAGS.integer("num_train_steps", None, "Updates; by default what two cores make in about ten minutes.", minimum=1)
+FLAGS.integer("num_train_steps", None, "Updates; by default what two cores make in five to ten minutes.", minimum=1)
 FLAGS.float("learning_rate", 1e-3, "The peak of the learning rate; small models take large ones.")
 FLAGS.integer("train_batch_size", 64, "Records in a batch.", minimum=1)
 
