@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from tf_bert.checkpoints import catalogue, google, gpt, huggingface, loading, names
+from tf_bert.checkpoints import catalogue, google, gpt, gpt_config, huggingface, loading, names
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
 from tf_bert.configs import BertConfig, Config, GPTConfig
@@ -176,7 +176,7 @@ def _open_keras(path: str, config: Config | None) -> Checkpoint:
             model = keras.saving.load_model(path)
         else:
             config = config or _config_beside(folder, path)
-            usual = gpt.ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
+            usual = gpt_config.ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
             architecture = (config.extra.get("architectures") or [usual])[0]
             cls = model_class(architecture)
             model = cls(config, **cls.noted_arguments(config))
@@ -216,7 +216,7 @@ def architecture_of(shapes: Mapping[str, Any]) -> str:
     if names.GPT_WORDS in shapes and "classifier/output_weights" in shapes:
         return "GPTClassifier"
     if names.GPT_WORDS in shapes:
-        return gpt.ARCHITECTURES["gpt/output/LayerNorm/gamma" in shapes]
+        return gpt_config.ARCHITECTURES["gpt/output/LayerNorm/gamma" in shapes]
     if "cls/squad/output_weights" in shapes:
         return "BertForQuestionAnswering"
     if "output_weights" in shapes:

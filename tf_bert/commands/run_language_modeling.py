@@ -141,7 +141,7 @@ def _classes(name: str) -> tuple[type, type]:
 
 def _export(model, folder: str, blocks) -> str:
     """Writes the model with the vocabulary of its blocks, where that is found."""
-    from tf_bert.checkpoints import gpt
+    from tf_bert.checkpoints import gpt, gpt_config
     from tf_bert.files import make_folder
     from tf_bert.models.gpt import GPT
     from tf_bert.progress import say
@@ -155,7 +155,7 @@ def _export(model, folder: str, blocks) -> str:
         say(f"WARNING: the vocabulary of the records is not known: {folder} will lack it")
     make_folder(folder)
     is_gpt = isinstance(model, GPT)
-    problem = gpt.not_in_hugging_face(model.config) if is_gpt else None
+    problem = gpt_config.not_in_hugging_face(model.config) if is_gpt else None
     if is_gpt and problem is None:
         return model.save_checkpoint(folder)
     gpt.copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
