@@ -30,7 +30,7 @@ from tf_bert.commands import (
 )
 from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
-from tf_bert.training import distribution
+from tf_bert.training import distribution, runs
 from tf_bert.training.distribution import distribute, get_strategy, pad_last_batch, set_logical_cpus, set_precision
 
 
@@ -230,6 +230,17 @@ def test_filled_up_batches_have_static_shapes():
     assert all(part.shape[0] == 8 for part in spec.values())
     whole = distribute(tf.distribute.get_strategy(), lambda size: batches(toy_data(21), size), 8)
     assert [len(batch["ids"]) for batch in whole] == [8, 8, 5]
+
+
+def test_training_on_a_tpu_looks_words_up_by_a_product(monkeypatch):
+    model = MODELS["classification"]()
+    config = model.get_config()
+    runs.compile_for(model, runs.RunOptions())
+    assert not model.bert.embeddings.use_one_hot_embeddings
+    monkeypatch.setattr(runs, "strategy_name", lambda strategy: "tpu")
+    runs.compile_for(model, runs.RunOptions())
+    assert model.bert.embeddings.use_one_hot_embeddings
+    assert model.get_config() == config  # what is saved does not depend on where it was trained
 
 
 @pytest.mark.slow

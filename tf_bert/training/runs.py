@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_bert.checkpoints import formats, gpt, loading, names
 from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer
+from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
 from tf_bert.training.distribution import count_workers, distribute, gather_from_workers, is_chief, strategy_name
@@ -70,7 +71,14 @@ class Stopped(Exception):
 
 
 def compile_for(model: Trainer, options: RunOptions, optimizer: keras.optimizers.Optimizer | None = None) -> None:
-    """Gives a model its optimizer, BERT's by default, with its slots. Call it under the strategy's scope."""
+    """Gives a model its optimizer, BERT's by default, with its slots. Call it under the strategy's scope.
+
+    On a TPU BERT's words are looked up by a product with a one-hot matrix, as in the original; no saved configuration
+    says so, since weights and outputs are the same.
+    """
+    for layer in model._flatten_layers():
+        if strategy_name(model.distribute_strategy) == "tpu" and isinstance(layer, BertEmbeddings):
+            layer.use_one_hot_embeddings = True
     intervals = (options.save_checkpoints_steps, options.log_steps, options.evaluate_every)
     model.compile(
         optimizer or create_optimizer(options.learning_rate, options.num_train_steps, options.num_warmup_steps),
