@@ -46,6 +46,7 @@ CASES = {
     "questions": {"task": "questions", "optimizer": "by slices", "gradient_accumulation_steps": 2},
     "vectors": {"task": "vectors"},
     "translation": {"task": "translation", "gradient_accumulation_steps": 2},
+    "translation recomputed": {"task": "translation", "gradient_accumulation_steps": 2, "recompute": True},
     "language modeling": {"task": "language modeling", "gradient_accumulation_steps": 2},
     "elmo": {"task": "elmo"},
 }
@@ -90,6 +91,13 @@ MODELS = {
     "language modeling": lambda: GPT(small_gpt(), name="model"),
     "elmo": lambda: Elmo(ElmoConfig(VOCABULARY, hidden_size=8, hidden_dropout_prob=0.0), name="model"),
 }
+
+
+def with_dropout(model: Trainer, rate: float = 0.1) -> Trainer:
+    """A fresh model like this one, with dropout."""
+    config = model.get_config()
+    config["config"] |= {name: rate for name in config["config"] if name.endswith("dropout_prob")}
+    return type(model).from_config(config | ({"dropout": rate} if "dropout" in config else {}))
 
 
 def task_data(task: str, examples: int) -> dict:

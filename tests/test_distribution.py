@@ -302,3 +302,23 @@ def test_memory_grows_with_the_micro_batch_only(peak_kilobytes):
     small, large, accumulated = (peak_kilobytes(MEMORY, *sizes) for sizes in ((1, 4), (1, 64), (16, 64)))
     assert large - small > 500_000
     assert accumulated - small < 0.2 * (large - small)
+
+
+RECOMPUTED = """
+import sys
+import numpy as np, tensorflow as tf
+from tf_bert.configs import TransformerConfig
+from tf_bert.models.transformer import Transformer
+config = TransformerConfig(100, hidden_size=128, num_hidden_layers=4, num_attention_heads=2, intermediate_size=512)
+model = Transformer(config)
+model.compile("sgd", recompute=sys.argv[1] == "recompute")
+rows = np.ones((int(sys.argv[2]), 128), "int32")
+model.fit(tf.data.Dataset.from_tensors({"source_ids": rows, "target_ids": rows}).repeat(2), verbose=0)
+"""
+
+
+@pytest.mark.slow
+def test_a_recomputed_transformer_keeps_less(peak_kilobytes):
+    small, kept, recomputed = (peak_kilobytes(RECOMPUTED, *how) for how in (("", 2), ("", 48), ("recompute", 48)))
+    assert kept - small > 500_000
+    assert recomputed - small < 0.5 * (kept - small)

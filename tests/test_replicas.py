@@ -13,7 +13,16 @@ import pytest
 RUNS = Path(__file__).with_name("replica_runs.py")
 FAST = ["plain", "all at once"]
 SLOW = ["float32", "accumulated", "accumulated unevenly", "several steps", "compiled", "lamb", "keras adam"]
-TASKS = ["classification", "tagging", "questions", "vectors", "translation", "language modeling", "elmo"]
+TASKS = [
+    "classification",
+    "tagging",
+    "questions",
+    "vectors",
+    "translation",
+    "translation recomputed",
+    "language modeling",
+    "elmo",
+]
 
 
 def start(replicas, cases, **environment):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from replica_runs import MODELS, task_data, with_dropout
 from toy_model import Toy, batches, toy_data, weights
 
 from tf_bert.checkpoints.google import load_checkpoint
@@ -300,26 +301,28 @@ def test_micro_batches_draw_different_masks(float64):
     assert len({value.tobytes() for value in seen}) == 4
 
 
-def test_recomputation_reuses_the_dropout_masks(float64):
-    config = BertConfig(
-        vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
-    )  # dropout 0.1
-    rows = np.random.default_rng(0).integers(0, 20, (8, 6), dtype="int32")
-    data = {
-        "input_ids": rows,
-        "masked_lm_positions": rows[:, :2] % 6,
-        "masked_lm_ids": rows[:, 2:4],
-        "masked_lm_weights": np.ones((8, 2), "float32"),
-        "next_sentence_labels": rows[:, 0] % 2,
-    }
+@pytest.mark.parametrize(
+    "task, options",
+    [
+        ("pretraining", {}),
+        ("vectors", {}),  # calls its blocks twice
+        ("translation", {}),
+        pytest.param("translation", {"gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
+        pytest.param("translation", {"jit_compile": True}, marks=pytest.mark.slow),
+        pytest.param("language modeling", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_recomputation_reuses_the_dropout_masks(task, options, float64):
     found = []
     for recompute in (False, True):
         keras.utils.set_random_seed(4)
-        model = BertForPreTraining(config)
-        model.compile(keras.optimizers.SGD(1.0), recompute=recompute)
-        model.fit(batches(data, 4), epochs=2, verbose=0)
-        found.append(weights(model))
+        model = with_dropout(MODELS[task]())
+        model.compile(keras.optimizers.SGD(1.0), recompute=recompute, **options)
+        before = weights(model)
+        model.fit(batches(task_data(task, 8), 4), epochs=2, verbose=0)
+        found.append(weights(model) - before)
     np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-12)
+    assert np.abs(found[0]).max() > 0.01
 
 
 def test_recomputation_without_blocks_is_refused():

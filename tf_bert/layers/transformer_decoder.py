@@ -35,10 +35,11 @@ class TransformerDecoderBlock(keras.layers.Layer):
         attention_mask: [B, S], true for real positions of the memory.
         cache, cache_index: for decoding step by step, a cache from ``attention.create_cache``, and where in it ``x``
             begins.
+        return_attention_probs: whether to return the attention probabilities too.
 
     Returns:
         [B, T, H]; the new cache, or None without one; and the probabilities of self-attention [B, N, T, T] and of
-        attention to the memory [B, N, T, S].
+        attention to the memory [B, N, T, S], or None.
 
     Example:
         >>> block = TransformerDecoderBlock(num_heads=2, hidden_size=8, intermediate_size=16)
@@ -89,7 +90,16 @@ class TransformerDecoderBlock(keras.layers.Layer):
             self.output_norm.build(x_shape)
         self.built = True
 
-    def call(self, x, memory, attention_mask=None, cache=None, cache_index=0, training=None):
+    def call(
+        self,
+        x,
+        memory,
+        attention_mask=None,
+        cache=None,
+        cache_index=0,
+        return_attention_probs=True,
+        training=None,
+    ):
         """Transforms ``x`` [B, T, H]."""
         probs = []
 
@@ -118,7 +128,7 @@ class TransformerDecoderBlock(keras.layers.Layer):
         x = sublayer(x, self.attention_norm, attend_to_self)
         x = sublayer(x, self.cross_attention_norm, attend_to_memory)
         x = sublayer(x, self.output_norm, self.feed_forward)
-        return x, cache, tuple(probs)
+        return x, cache, tuple(probs) if return_attention_probs else None
 
     def get_config(self):
         """What `from_config` needs."""

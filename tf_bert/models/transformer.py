@@ -15,6 +15,7 @@ from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.layers.transformer_decoder import TransformerDecoderBlock
 from tf_bert.models.configured import Configured
 from tf_bert.models.translation import TranslationModel
+from tf_bert.training.execution import recompute
 from tf_bert.training.trainer import Trainer
 
 
@@ -51,6 +52,7 @@ class Transformer(TranslationModel, Configured, Trainer):
     """
 
     config_class = TransformerConfig
+    recompute = False  # unless `compile` says so
 
     def __init__(self, config: TransformerConfig, **kwargs):
         super().__init__(**kwargs)
@@ -117,13 +119,13 @@ class Transformer(TranslationModel, Configured, Trainer):
     def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
         """Scores each word of the target, given the source and the words before."""
         source_mask = self.masks(inputs, "source")
-        memory, encoder_probs = self.encode(inputs["source_ids"], source_mask, training)
+        memory, encoder_probs = self.encode(inputs["source_ids"], source_mask, training, return_attention_probs)
         memory = [block.cross_attention.keys_and_values(memory) for block in self.decoder]
         words = self.words_before(inputs["target_ids"])  # [B, T]
         if training and self.config.scheduled_sampling != "none":
             words = self.own_words(words, memory, source_mask)
         x = self.target_embedding(words, training=training)  # [B, T, H]
-        x, _, probs = self.decode(x, memory, source_mask, training=training)
+        x, _, probs = self.decode(x, memory, source_mask, None, 0, training, return_attention_probs)
         outputs = {"logits": self.logits(x)}
         if return_attention_probs:
             outputs["encoder_attention_probs"] = encoder_probs
@@ -131,20 +133,26 @@ class Transformer(TranslationModel, Configured, Trainer):
             outputs["cross_attention_probs"] = [cross for _, cross in probs]
         return outputs
 
-    def encode(self, source_ids, source_mask, training=None):
-        """The encoder's output [B, S, H], and the attention probabilities of each block."""
+    def encode(self, source_ids, source_mask, training=None, return_attention_probs=False):
+        """The encoder's output [B, S, H], and the attention probabilities of each block on request."""
         x, all_probs = self.source_embedding(source_ids, training=training), []
+        options = {"return_attention_probs": return_attention_probs, "training": training}
         for block in self.encoder:
-            x, probs = block(x, attention_mask=source_mask, return_attention_probs=True, training=training)
-            all_probs.append(probs)
+            block = recompute(block) if self.recompute and training else block
+            x = block(x, attention_mask=source_mask, **options)
+            if return_attention_probs:
+                x, probs = x
+                all_probs.append(probs)
         return (self.final_norms[0](x) if self.final_norms else x), all_probs
 
-    def decode(self, x, memory, source_mask, caches=None, index=0, training=None):
-        """The decoder's output [B, T, H], the new caches and the attention probabilities of each block."""
+    def decode(self, x, memory, source_mask, caches=None, index=0, training=None, return_attention_probs=False):
+        """The decoder's output [B, T, H], the new caches, and the attention probabilities of each block on request."""
         caches, all_probs = list(caches or [None] * len(self.decoder)), []
+        options = {"return_attention_probs": return_attention_probs, "training": training}
         for i, block in enumerate(self.decoder):
-            options = {"cache": caches[i], "cache_index": index, "training": training}
-            x, caches[i], probs = block(x, memory[i], attention_mask=source_mask, **options)
+            block = recompute(block) if self.recompute and training else block
+            cache = {"cache": caches[i], "cache_index": index}
+            x, caches[i], probs = block(x, memory[i], attention_mask=source_mask, **cache, **options)
             all_probs.append(probs)
         return (self.final_norms[1](x) if self.final_norms else x), caches, all_probs
 
@@ -194,7 +202,7 @@ class Transformer(TranslationModel, Configured, Trainer):
 
         def step(tokens, index, caches):
             x = self.target_embedding(tokens[:, None], first=index, training=False)  # [R, 1, H]
-            x, caches, probs = self.decode(x, memory, source_mask, caches, index, training=False)
+            x, caches, probs = self.decode(x, memory, source_mask, caches, index, False, return_attention_probs=True)
             # Of all layers the last but one aligns words best (Garg et al. 2019, section 4.2).
             _, cross = probs[max(len(probs) - 2, 0)]  # [B, N, W, S]
             return self.logits(x[:, 0]), caches, ops.reshape(ops.mean(cross, axis=1), (-1, ops.shape(cross)[-1]))

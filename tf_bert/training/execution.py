@@ -95,23 +95,38 @@ def recompute(layer: keras.Layer) -> Callable:
     """``layer``, but its activations are computed again in the backward pass instead of being kept (Chen et al. 2016).
 
     The second pass draws the dropout masks of the first, because both start from the same seeds; `keras.remat` draws
-    others, and its gradients are those of another network than the one that gave the loss.
+    others, and its gradients are those of another network than the one that gave the loss. What the layer returns is
+    kept: do not ask it for more than is needed.
+
+    Args:
+        layer: takes and returns nested structures; the float tensors among its arguments get gradients.
+
+    Example:
+        >>> dense = keras.layers.Dense(3)
+        >>> recompute(dense)(tf.ones([2, 4])).shape
+        TensorShape([2, 3])
     """
-    seeds = [variable for variable in layer.variables if variable.name == "seed_generator_state"]
 
     def call(*inputs, **arguments):
-        before = [(seed, tf.identity(seed.value)) for seed in seeds]
-        with_gradient = [x is not None and keras.backend.is_float_dtype(x.dtype) for x in inputs]
+        given = tf.nest.flatten((inputs, arguments))
+        places = [i for i, x in enumerate(given) if tf.is_tensor(x) and x.dtype.is_floating]
+        seeds = [variable for variable in layer.variables if variable.name == "seed_generator_state"]
+        before, structure, after = [(seed, tf.identity(seed.value)) for seed in seeds], [], []
 
         def forward(*tensors):
-            tensors = iter(tensors)
-            given = [next(tensors) if has else x for has, x in zip(with_gradient, inputs, strict=True)]
-            with keras.StatelessScope(before):
-                return layer(*given, **arguments)
+            filled = list(given)
+            for i, tensor in zip(places, tensors, strict=True):
+                filled[i] = tensor
+            positional, named = tf.nest.pack_sequence_as((inputs, arguments), filled)
+            with keras.StatelessScope(before) as scope:
+                outputs = layer(*positional, **named)
+            structure[:] = [tf.nest.map_structure(lambda x: x is not None, outputs)]
+            after[:] = after or [(seed, scope.get_current_value(seed)) for seed in seeds]  # those of the first pass
+            return [x for x in tf.nest.flatten(outputs) if x is not None]
 
-        outputs = tf.recompute_grad(forward)(*[x for has, x in zip(with_gradient, inputs, strict=True) if has])
-        for seed, value in before:
-            seed.assign(value + [0, 1])
-        return outputs
+        found = iter(tf.recompute_grad(forward)(*[given[i] for i in places]))
+        for seed, value in after:
+            seed.assign(value)
+        return tf.nest.map_structure(lambda is_tensor: next(found) if is_tensor else None, structure[0])
 
     return call

@@ -170,7 +170,9 @@ class Trainer(keras.Model):
         self._accumulation = gradient_accumulation_steps
         able = [model for model in self._flatten_layers() if getattr(model, "recompute", None) is not None]
         if recompute and not able:
-            raise ValueError(f"{type(self).__name__} cannot recompute activations; Bert, GPT and models on them can")
+            raise ValueError(
+                f"{type(self).__name__} cannot recompute activations; Bert, GPT, Transformer and models on them can"
+            )
         for model in able:
             model.recompute = recompute
         self._compile_config.config |= {
