@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from test_raw_text import CONFIG, TEXTS, WORDS
 
 from tf_bert import BertConfig, BertEncoder, create_optimizer
 from tf_bert.models.bert_encoder import most_similar
 from tf_bert.tokenization import save_vocab
+from tf_bert.training.distribution import pad_last_batch
 
 TWO_LAYERS = BertConfig(**CONFIG.to_dict() | {"num_hidden_layers": 2})
 
@@ -58,7 +60,7 @@ def test_search(encoder):
 
 
 def test_the_loss_is_that_of_the_right_partner_in_the_batch(encoder):
-    """Against numpy in float64; a weight of 0 takes an example's loss away and leaves its partner a wrong answer."""
+    """Against numpy in float64; a weight of 0 takes an example's loss away, and its partner from the wrong answers."""
     inputs, _ = encoder.text_inputs(TEXTS, TEXTS[::-1], None)
     outputs = encoder(inputs)
     a, b = (np.asarray(outputs[name], np.float64) for name in ("vectors", "pair_vectors"))
@@ -69,7 +71,26 @@ def test_the_loss_is_that_of_the_right_partner_in_the_batch(encoder):
     encoder.compile(create_optimizer(1e-3, 10))
     weights = np.array([1.0, 0.0, 1.0, 2.0], np.float32)
     found = encoder.evaluate(inputs | {"sample_weight": weights}, verbose=0, return_dict=True)
+    losses = np.log(np.exp(scores[:, weights > 0]).sum(axis=1)) - np.diag(scores)
     assert found["loss"] == pytest.approx((losses * weights).sum() / weights.sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("weights", [None, [0.5, 1.0, 2.0]])
+def test_a_filled_up_batch_gives_the_same_loss_and_gradient(encoder, weights):
+    batch, _ = encoder.text_inputs(TEXTS[:3], TEXTS[1:4], None)
+    batch |= {} if weights is None else {"sample_weight": np.array(weights, np.float32)}
+    given = tf.data.Dataset.from_tensors(batch)
+    found = []
+    for batches in (given, pad_last_batch(given, 8)):
+        keras.utils.set_random_seed(2)
+        model = BertEncoder(CONFIG)
+        before = [variable.numpy() for variable in model.trainable_variables]
+        model.compile(keras.optimizers.SGD(1.0))
+        figures = model.fit(batches, verbose=0).history
+        found.append([v.numpy() - old for v, old in zip(model.trainable_variables, before, strict=True)])
+        found[-1] += list(figures.values()) + list(model.evaluate(batches, verbose=0, return_dict=True).values())
+    for padded, plain in zip(found[1], found[0], strict=True):
+        np.testing.assert_allclose(padded, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_training_brings_partners_together(encoder):

@@ -15,6 +15,7 @@ from tf_bert.models.bert_tasks import BertTask
 POOLINGS = ("cls", "mean", "max")
 PAIR = "pair_"
 QUERIES_AT_ONCE = 256
+NOT_THERE = -1e9
 
 
 class Match(NamedTuple):
@@ -31,7 +32,8 @@ class BertEncoder(BertTask):
     ``encode(texts)`` gives vectors, `search` the most similar texts. Training wants pairs of texts that belong
     together, ``fit((texts, partners))``: each text is to find its partner among those of the whole batch, on all
     replicas (Henderson et al. 2017, section 4.4; Reimers and Gurevych 2019 for the pooling). A partner that stands in a
-    batch twice is a wrong answer once: leave repeated ones out of the data.
+    batch twice is a wrong answer once: leave repeated ones out of the data. A pair whose ``sample_weight`` is 0 is not
+    there: it has no loss, and its partner is no wrong answer for the others. So batches may be filled up with such.
 
     Args:
         config: sizes and rates.
@@ -46,7 +48,8 @@ class BertEncoder(BertTask):
 
     Returns:
         The outputs of `Bert` and ``vectors`` [B, H]; with partners ``pair_vectors`` [B, H], and ``scores`` [B, G] of
-        each text with the partners of all G examples of the global batch, those of this replica from ``first`` on.
+        each text with the partners of all G examples of the global batch, those of this replica from ``first`` on; very
+        low ones where the partner's ``sample_weight`` is 0.
 
     Raises:
         ValueError: an unknown pooling or layer.
@@ -107,6 +110,10 @@ class BertEncoder(BertTask):
             partners, outputs["first"] = of_all_replicas(normalized(outputs["pair_vectors"]))  # [G, H]
             cosines = ops.matmul(normalized(outputs["vectors"]), ops.transpose(partners))
             outputs["scores"] = self.scale * cosines  # [B, G]
+            if "sample_weight" in inputs:
+                weights, _ = of_all_replicas(ops.reshape(inputs["sample_weight"], (-1,)))  # [G]
+                # Finite: the loss of a pair that is not there is multiplied by 0.
+                outputs["scores"] = ops.where(ops.not_equal(weights, 0), outputs["scores"], NOT_THERE)
         return outputs
 
     def pool(self, outputs: dict[str, Any], inputs: dict[str, Any]):

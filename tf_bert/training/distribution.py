@@ -249,8 +249,7 @@ def check_batch_size(strategy: tf.distribute.Strategy, batch_size: int, name: st
 def pad_last_batch(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
     """Fills the last batch up with copies of its first example that have ``sample_weight`` 0.
 
-    All shapes are static then, as a TPU and XLA want them, and no figure changes, unless examples see each other as
-    those of `BertEncoder` do.
+    All shapes are static then, as a TPU and XLA want them, and no figure changes.
 
     Args:
         batches: dicts of [B, ...], where B is ``batch_size`` or, at the end, less.
