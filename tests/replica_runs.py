@@ -16,12 +16,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.configs import BertConfig, ElmoConfig, GPTConfig, TransformerConfig
+from tf_bert.configs import BertConfig, ElmoConfig, GPTConfig, Seq2SeqConfig, TransformerConfig
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.models.bert_encoder import BertEncoder
 from tf_bert.models.bert_tasks import IGNORED_LABEL, BertClassifier, BertQuestionAnswering, BertTokenClassifier
 from tf_bert.models.elmo import Elmo
 from tf_bert.models.gpt import GPT
+from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
 from tf_bert.training.distribution import distribute, get_strategy, set_logical_cpus, set_precision
 from tf_bert.training.optimization import AdamWeightDecay, Lamb
@@ -74,6 +75,11 @@ def small_transformer() -> TransformerConfig:
     return TransformerConfig(vocab_size=VOCABULARY, hidden_dropout_prob=0.0, **sizes)
 
 
+def small_seq2seq() -> Seq2SeqConfig:
+    """A small recurrent model without dropout."""
+    return Seq2SeqConfig(VOCABULARY, embedding_size=8, hidden_size=8, hidden_dropout_prob=0.0)
+
+
 def small_gpt() -> GPTConfig:
     """A small GPT without dropout."""
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -88,6 +94,7 @@ MODELS = {
     "questions": lambda: BertQuestionAnswering(small_bert(), name="model"),
     "vectors": lambda: BertEncoder(small_bert(), layers=(0,), name="model"),
     "translation": lambda: Transformer(small_transformer(), name="model"),
+    "seq2seq": lambda: Seq2Seq(small_seq2seq(), name="model"),
     "language modeling": lambda: GPT(small_gpt(), name="model"),
     "elmo": lambda: Elmo(ElmoConfig(VOCABULARY, hidden_size=8, hidden_dropout_prob=0.0), name="model"),
 }

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -171,6 +172,21 @@ class TestBatches:
                 assert (batch["target_ids"].numpy()[~real] == 0).all() and (batch["target_ids"].numpy()[real] > 0).all()
                 ends = real.sum(axis=1)[real.any(axis=1)]
                 assert (np.diff(np.sort(ends)) >= 0).all() and ends.max() > width - 8
+
+    def test_one_shape_for_a_tpu(self, records):
+        import tensorflow as tf
+
+        from tf_bert.data.translation_input import Batching, eval_dataset, train_dataset
+        from tf_bert.training.distribution import distribute
+
+        batching = Batching(tokens=400, least=3, one_shape=True)
+        size, number = 400 // records.longest // 3 * 3, batching.batches_in_pass(records)
+        tpu = mock.Mock(spec=tf.distribute.TPUStrategy)
+        for dataset in (eval_dataset(records, batching), train_dataset(records, batching)):
+            dataset = distribute(tpu, lambda tokens, worker, made=dataset: made, 400, by_worker=True)
+            assert {tuple(part.shape) for part in dataset.element_spec.values()} == {(size, records.longest)}
+            rows = self.rows(dataset.take(number))
+            assert len(rows) == len(set(rows)) == records.count
 
     def test_skipping_is_going_on(self, records):
         from tf_bert.data.translation_input import Batching, train_dataset

@@ -105,11 +105,18 @@ class Batching:
         least: rows of a batch at least, so that each replica gets one. The number of replicas changes nothing else.
         pad_to_bucket: whether batches are as wide as their bucket, so that there are few shapes, as XLA wants; else
             each side is as wide as its longest row.
+        one_shape: whether there is one bucket, as wide as the longest pair, whose rows the replicas share evenly: all
+            shapes are static, as a TPU needs them, and short pairs cost as much as long ones.
     """
 
     tokens: int
     least: int = 1
     pad_to_bucket: bool = False
+    one_shape: bool = False
+
+    def widths(self, records: TranslationRecords) -> list[int]:
+        """The widths of the buckets."""
+        return [records.longest] if self.one_shape else bucket_widths(records.longest)
 
     def rows(self, width: int) -> int:
         """The rows of a batch of this width.
@@ -117,12 +124,15 @@ class Batching:
         Example:
             >>> Batching(tokens=100).rows(8), Batching(tokens=100, least=2).rows(128)
             (12, 2)
+            >>> Batching(tokens=100, least=8, one_shape=True).rows(8)
+            8
         """
-        return max(self.tokens // width, self.least)
+        rows = max(self.tokens // width, self.least)
+        return rows // self.least * self.least if self.one_shape else rows
 
     def batches_in_pass(self, records: TranslationRecords) -> int:
         """How many batches a pass over the records makes."""
-        widths = bucket_widths(records.longest)
+        widths = self.widths(records)
         pairs = collections.Counter()
         for length, number in records.lengths.items():
             pairs[widths[bisect.bisect_left(widths, length)]] += number
@@ -206,7 +216,7 @@ def rows_of_worker(batches: tf.data.Dataset, worker: int, workers: int, replicas
 
 def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data.Dataset:
     """Batches of one pass."""
-    widths = bucket_widths(records.longest)
+    widths = batching.widths(records)
     rows = [batching.rows(width) for width in widths]
     features = {name: tf.io.RaggedFeature(tf.int64) for name in SIDES}
 
@@ -230,9 +240,11 @@ def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data
         longest = tf.maximum(*(tf.reduce_max(tf.reduce_sum(batch[f"{side}_mask"], 1)) for side in ("source", "target")))
         wanted = tf.gather(rows, tf.searchsorted(widths, [longest])[0])
         missing = wanted - tf.shape(batch["source_ids"])[0]
-        return {
+        batch = {
             name: tf.pad(value, [[0, missing], [0, 0]], constant_values=padding[name]) for name, value in batch.items()
         }
+        shape = [*rows, *widths] if batching.one_shape else [None, None]
+        return {name: tf.ensure_shape(value, shape) for name, value in batch.items()}
 
     return (
         serialized.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -241,7 +253,7 @@ def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data
             [width + 1 for width in widths],
             [*rows, 1],  # the last one is of longer pairs, which there are not
             padding_values=padding,
-            pad_to_bucket_boundary=batching.pad_to_bucket,
+            pad_to_bucket_boundary=batching.pad_to_bucket or batching.one_shape,
         )
         .map(fill, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     )

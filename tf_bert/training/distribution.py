@@ -201,7 +201,7 @@ def distribute(
 
     Each worker reads the whole stream and takes its part of every global batch, so its order must not depend on the
     worker (seed the shuffling). On one machine Keras itself cuts a batch into the replicas' parts. For a TPU the last
-    batch is filled up (`pad_last_batch`).
+    batch is filled up (`pad_last_batch`) where not all batches have one shape already.
 
     Args:
         strategy: of `get_strategy`.
@@ -218,7 +218,9 @@ def distribute(
         make_all = make_batches
         make_batches = lambda size: make_all(size, (0, 1))  # noqa: E731
     if isinstance(strategy, tf.distribute.TPUStrategy):
-        return pad_last_batch(make_batches(batch_size), batch_size)
+        batches = make_batches(batch_size)
+        static = all(part.shape.is_fully_defined() for part in tf.nest.flatten(batches.element_spec))
+        return batches if static else pad_last_batch(batches, batch_size)
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return make_batches(batch_size)
     check_batch_size(strategy, batch_size)

@@ -18,7 +18,7 @@ from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
 from tf_bert.progress import say
 from tf_bert.training.callbacks import read_log
-from tf_bert.training.distribution import distribute
+from tf_bert.training.distribution import distribute, strategy_name
 from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, set_seed, train
@@ -32,7 +32,8 @@ class TranslationOptions(RunOptions):
     """How to train.
 
     Args:
-        train_batch_size: tokens in a batch: padded positions of the longer side, see `Batching`.
+        train_batch_size: tokens in a batch: padded positions of the longer side, see `Batching`. On a TPU every pair
+            is as wide as the longest one.
         learning_rate: the peak.
         num_warmup_steps: updates until the peak.
         schedule: ``noam`` (falls with the root of the step; Vaswani et al. 2017, section 5.3), ``linear``, ``cosine``
@@ -125,13 +126,11 @@ def train_translation(
         The trained model. After an early stop it has the weights of the last step, not of the best one.
 
     Raises:
-        ValueError: records and model do not fit; a TPU; the run is beyond ``num_train_steps`` already.
+        ValueError: records and model do not fit; the run is beyond ``num_train_steps`` already.
         NonFiniteLossError: the loss is not finite; names the step and the last good checkpoint.
         Stopped: SIGTERM came, and the run is saved.
     """
     output_dir = os.fspath(output_dir)
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        raise ValueError("batches of several lengths have no shape that a TPU could be compiled for; use GPUs")
     for some in (records, eval_records):
         if some is not None:
             check_fit(config, some)
@@ -151,6 +150,8 @@ def train_translation(
         "files": [os.path.basename(path) for path in records.files],
         "records": records.count,
     }
+    if batching.one_shape:  # other batches than those of several lengths
+        data["rows"] = batching.rows(records.longest)
     state = begin(model, output_dir, options, data, init_checkpoint)
     replicas = strategy.num_replicas_in_sync
     say(
@@ -256,4 +257,6 @@ def _limits(config: TranslationConfig) -> tuple[int, int]:
 
 
 def _batching(model, tokens: int) -> Batching:
-    return Batching(tokens, model.distribute_strategy.num_replicas_in_sync, bool(model.jit_compile))
+    strategy = model.distribute_strategy
+    one_shape = strategy_name(strategy) == "tpu"
+    return Batching(tokens, strategy.num_replicas_in_sync, bool(model.jit_compile), one_shape)
