@@ -7,30 +7,55 @@ import sys
 import types
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
+from test_language_modeling import folder as blocks_folder  # noqa: F401  fixtures, as those below
 from test_pretraining_input import write
 from test_replicas import free_ports
+from test_run_classifier import flags as classifier_flags
+from test_run_classifier import task as classifier_task  # noqa: F401
+from test_run_gpt import TRAIN as GPT_FLAGS
+from test_run_gpt import folder as gpt_folder  # noqa: F401
+from test_run_squad import flags as squad_flags
+from test_run_squad import task as squad_task  # noqa: F401
+from test_tagging import flags as tagging_flags
+from test_tagging import task as tagging_task  # noqa: F401
 
 from tf_bert.commands.finetuning_flags import STOPPED
+from tf_bert.commands.main import main
 from tf_bert.training import distribution
 
 RUNS = Path(__file__).with_name("worker_runs.py")
+# Each replica draws dropout masks of its own, and run_classifier has dropout whatever its configuration says.
+WITHOUT_DROPOUT = """
+import sys, keras
+keras.layers.Dropout.call = lambda self, inputs, training=False: inputs
+from tf_bert.commands.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
-def together(jobs, *arguments):
-    """Starts a worker of each kind of job with its own arguments; returns exit status and last line of each."""
+def begin(jobs, *commands):
+    """Starts a worker of each kind of job with its own command, the arguments of Python."""
     addresses = [f"localhost:{port}" for port in free_ports(len(jobs))]
     cluster = {}
     for job, address in zip(jobs, addresses, strict=True):
         cluster.setdefault(job, []).append(address)
     processes = []
-    for job, address, own in zip(jobs, addresses, arguments, strict=True):
+    for job, address, command in zip(jobs, addresses, commands, strict=True):
         config = json.dumps({"cluster": cluster, "task": {"type": job, "index": cluster[job].index(address)}})
         variables = {**os.environ, "PYTHONPATH": str(RUNS.parent.parent), "TF_CONFIG": config}
-        command = [sys.executable, RUNS, *map(str, own)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [sys.executable, *map(str, command)]
         processes.append(subprocess.Popen(command, **pipes, text=True, env=variables))
+    return processes
+
+
+def together(jobs, *arguments):
+    """Runs a worker of each kind of job with its own arguments; returns exit status and last line of each."""
+    processes = begin(jobs, *[(RUNS, *own) for own in arguments])
     outputs = [process.communicate(timeout=300) for process in processes]
     return [
         (process.returncode, out.splitlines()[-1] if out else errors[-3000:], errors)
@@ -64,6 +89,83 @@ def test_workers_with_folders_of_their_own_stop_before_they_train_unlike_weights
         assert code == 1
         assert said.startswith(f"ERROR output_dir {folder} has to be one folder that all workers see"), said
         assert "worker 0 step 3, record 12; worker 1 no checkpoint" in said
+
+
+@pytest.mark.slow
+def test_workers_with_folders_of_their_own_are_noticed_in_a_new_run(tmp_path):
+    records, folders = write(tmp_path / "records", range(30)), (tmp_path / "run", tmp_path / "other")
+    found = together(("worker", "worker"), *[(records, folder, 3) for folder in folders])
+    for (code, said, _), folder in zip(found, folders, strict=True):
+        assert code == 1
+        assert said.startswith(f"ERROR output_dir {folder} has to be one folder that all workers see"), said
+        assert "what the chief wrote there does not appear at worker 1" in said
+    assert list(tmp_path.glob("*/*")) == list(tmp_path.glob("*/.*")) == []
+
+
+def language_modeling_flags(folder, output_dir, *more):
+    files = [f"--config_file={folder}/config.json", f"--input_file={folder}/book.tfrecord"]
+    files += [f"--eval_input_file={folder}/held.tfrecord", f"--output_dir={output_dir}"]
+    return [*files, "--train_batch_size=4", "--num_train_steps=6", "--num_warmup_steps=2", *more]
+
+
+def gpt_flags(task, files):
+    def flags(folder, output_dir, *more):
+        splits = [f"--{split}_file={folder / files}" for split in ("train", "dev", "test")]
+        given = [f"--task={task}", f"--format={files.rpartition('.')[2]}", f"--init_checkpoint={folder / 'pre'}"]
+        return [*given, *splits, f"--output_dir={output_dir}", *GPT_FLAGS, *more]
+
+    return flags
+
+
+EVAL = ("--do_train", "--do_eval")
+DO = (*EVAL, "--do_predict", "--num_train_epochs=2")
+COMMANDS = {
+    "classifier": ("run_classifier", "classifier_task", classifier_flags, DO),
+    "squad": ("run_squad", "squad_task", squad_flags, ("--do_train", *DO[2:])),
+    "ner": ("run_ner", "tagging_task", tagging_flags, DO),
+    "gpt": ("run_gpt", "gpt_folder", gpt_flags("classification", "reviews.csv"), DO),
+    "answers": ("run_gpt", "gpt_folder", gpt_flags("answers", "answers.jsonl"), (*DO, "--max_answer_length=6")),
+    "blocks": ("run_language_modeling", "blocks_folder", language_modeling_flags, EVAL),
+}
+
+
+def figures(folder):
+    """What the run measured, and what it trained; the gradient of a key's bias is 0 but for rounding."""
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    reader = tf.train.load_checkpoint(str(folder))
+    names = [name for name in reader.get_variable_to_shape_map() if "adam" not in name and "key/bias" not in name]
+    weights = {name: reader.get_tensor(name) for name in names}
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}, weights
+
+
+def files(folder):
+    """All files, but for what TensorBoard's have in their names: time, machine, process."""
+    paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return sorted(str(path).partition(".tfevents.")[0] for path in paths)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_on_two_workers_does_what_it_does_on_one_device(name, request, tmp_path, monkeypatch):
+    command, task, flags, steps = COMMANDS[name]
+    task = request.getfixturevalue(task)
+
+    def line(run, *more):
+        return [command, *flags(task, tmp_path / run, *steps, "--learning_rate=1e-3", *more)]
+
+    workers = (["-c", WITHOUT_DROPOUT, *line("two", "--distribution_strategy=multi_worker_mirrored")],) * 2
+    processes = begin(("worker", "worker"), *workers)
+    said = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], [errors[-3000:] for _, errors in said]
+    assert "Eval results" in said[0][0] and not said[1][0], said[1][0]  # the chief alone shows what it wrote
+
+    monkeypatch.setattr(keras.layers.Dropout, "call", lambda self, inputs, training=False: inputs)
+    assert main(line("one")) == 0
+    assert files(tmp_path / "two") == files(tmp_path / "one")
+    (ours, our_weights), (theirs, their_weights) = figures(tmp_path / "two"), figures(tmp_path / "one")
+    assert ours == pytest.approx(theirs, abs=1e-5)
+    for variable, expected in their_weights.items():
+        np.testing.assert_allclose(our_weights[variable], expected, atol=1e-5, err_msg=variable)
 
 
 def placed(monkeypatch, cluster, job, index):

@@ -25,7 +25,7 @@ from tf_bert.training.trainer import NonFiniteLossError, Trainer
 RESUME_SUFFIX = ".resume.json"
 _KEYS = {"step", "records", "data", "seeds", "optimizer", "metrics"}  # of a file that has no checksum yet
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index$")
-_LEFTOVER = re.compile(r"\.(model\.ckpt-\d+|checkpoint|training\.jsonl)\..*tmp")
+_LEFTOVER = re.compile(r"\.(model\.ckpt-\d+|checkpoint|training\.jsonl|workers)\..*tmp")
 
 
 @dataclasses.dataclass(frozen=True)

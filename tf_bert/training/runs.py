@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Mapping
 
 import keras
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from tf_bert.checkpoints import formats, gpt, loading, names
 from tf_bert.configs import BertConfig
-from tf_bert.files import atomic_writer
+from tf_bert.files import atomic_writer, exists, remove_file
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
@@ -107,11 +108,13 @@ def begin(
         init_checkpoint: weights of a new run, in any format that `tf_bert.checkpoints` reads.
 
     Raises:
-        ValueError: the run is beyond ``num_train_steps`` already; several workers found different checkpoints.
+        ValueError: the run is beyond ``num_train_steps`` already; several workers found different checkpoints, or one
+            does not see the folder that the chief writes.
     """
     total = options.num_train_steps
     state = restore_run(model, output_dir)
     _check_one_folder(model.distribute_strategy, output_dir, state)
+    _check_all_see(model.distribute_strategy, output_dir)
     if state is None:
         if init_checkpoint:
             report = _load_initial_weights(model, init_checkpoint)
@@ -151,6 +154,44 @@ def _check_one_folder(strategy: tf.distribute.Strategy, output_dir: str, state: 
             f"found different runs: {'; '.join(f'worker {i} {one}' for i, one in enumerate(said))}. Give all workers "
             "the folder with the checkpoints, or all of them an empty one"
         )
+
+
+def _check_all_see(strategy: tf.distribute.Strategy, output_dir: str) -> None:
+    """Raises ValueError in every worker where one does not see what the chief writes, in a new run too."""
+    if count_workers(strategy) == 1:
+        return
+
+    def mark(number: int) -> str:
+        return os.path.join(output_dir, f".workers.{number}.tmp")  # `clean_up` removes it where the chief has died
+
+    number = 1 + int.from_bytes(os.urandom(6)) if is_chief(strategy) else 0
+    try:
+        if number:
+            with atomic_writer(mark(number), "w"):
+                pass
+    except OSError:
+        number = 0  # nobody can look for it, and the first checkpoint will say why
+    number = int(gather_from_workers(strategy, number).max())  # the chief's; none goes on before it has written
+    seen = gather_from_workers(strategy, not number or _appears(mark(number)))[:, 0]
+    if number and is_chief(strategy):
+        with contextlib.suppress(OSError):
+            remove_file(mark(number))
+    if not seen.all():
+        blind = ", ".join(str(worker) for worker, sees in enumerate(seen) if not sees)
+        raise ValueError(
+            f"output_dir {output_dir} has to be one folder that all workers see, on a disk that they share: what the "
+            f"chief wrote there does not appear at worker {blind}. Give all workers the same folder"
+        )
+
+
+def _appears(path: str) -> bool:
+    """Whether there is a file, which may take a network's file system some seconds to show."""
+    for seconds in (0, 0.1, 0.5, 2, 5):
+        time.sleep(seconds)
+        with contextlib.suppress(OSError):
+            if exists(path):
+                return True
+    return False
 
 
 def open_initial(init_checkpoint: str | os.PathLike, config: BertConfig) -> formats.Checkpoint:
