@@ -3,7 +3,8 @@
 Called by test_resume.py as a process of its own, since processes can only be forked before TensorFlow has started:
 ``python killed_run.py RECORDS OUTPUT_DIR MOMENT ...``. A moment is ``NAME:N``: the N-th time that something happens in
 the process, it ends by SIGKILL; ``time:S`` kills it from outside after S seconds. Before them, ``everything`` trains in
-float16, in micro-batches, several steps at a time, on as many threads as there are, and evaluates on the way.
+float16, in micro-batches, several steps at a time, on as many threads as there are, and evaluates on the way;
+``mirrored`` trains on two replicas.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ import tensorflow as tf
 from tf_bert.checkpoints import google
 from tf_bert.configs import BertConfig
 from tf_bert.data.pretraining_input import find_records
-from tf_bert.training import callbacks, pretraining, resume
+from tf_bert.training import callbacks, distribution, execution, pretraining, resume
 
 CONFIG = BertConfig(100, 16, 1, 2, 32, max_position_embeddings=16, type_vocab_size=2)
 OPTIONS = pretraining.TrainingOptions(
@@ -47,11 +48,12 @@ MOMENTS = {
     "rename": (tf.io.gfile, "rename"),
     "note": (google, "_note_checkpoint"),
     "remove": (tf.io.gfile, "remove"),
+    "execution": (execution.StepFunction, "__call__"),  # of a step of training, or of an evaluation
 }
 
 
-def kill_at(moment: str, count: int) -> None:
-    """Arranges that this process dies when ``moment`` comes for the ``count``-th time."""
+def kill_at(moment: str, count: int, number: int = signal.SIGKILL) -> None:
+    """Arranges that this process dies, or gets another signal, when ``moment`` comes for the ``count``-th time."""
     owner, name = MOMENTS[moment]
     original = getattr(owner, name)
     left = [count]
@@ -59,27 +61,30 @@ def kill_at(moment: str, count: int) -> None:
     def deadly(*args, **kwargs):
         left[0] -= 1
         if not left[0]:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
         return original(*args, **kwargs)
 
     setattr(owner, name, deadly)
 
 
-def train(records: str, output_dir: str, moment: str, count: float, everything: bool) -> int:
+def train(records: str, output_dir: str, moment: str, count: float, how: str) -> int:
     """Runs one process; returns its status as `os.waitpid` gives it."""
     child = os.fork()
     if not child:
         status = 1
         try:
-            if everything:
+            if how == "everything":
                 keras.config.set_dtype_policy("mixed_float16")
             else:
                 tf.config.threading.set_intra_op_parallelism_threads(1)
+            if how == "mirrored":
+                distribution.set_logical_cpus(2)
+            strategy = distribution.get_strategy("mirrored" if how == "mirrored" else "off")
             if moment in MOMENTS:
                 kill_at(moment, int(count))
-            options = EVERYTHING if everything else OPTIONS
-            evaluation = pretraining.EvaluationOptions(4, 2)
-            pretraining.pretrain(CONFIG, find_records(records), output_dir, options, evaluation=evaluation)
+            options = EVERYTHING if how == "everything" else OPTIONS
+            options = {"options": options, "evaluation": pretraining.EvaluationOptions(4, 2), "strategy": strategy}
+            pretraining.pretrain(CONFIG, find_records(records), output_dir, **options)
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -93,10 +98,10 @@ def train(records: str, output_dir: str, moment: str, count: float, everything: 
 
 def main(records: str, output_dir: str, *moments: str) -> int:
     """Lets the run die at each moment, and ends it; returns the exit status."""
-    everything = moments[:1] == ("everything",)
-    for moment in (*moments[everything:], "never:0"):
+    how = moments[0] if moments[:1] in (("everything",), ("mirrored",)) else ""
+    for moment in (*moments[bool(how) :], "never:0"):
         name, _, count = moment.partition(":")
-        status = train(records, output_dir, name, float(count), everything)
+        status = train(records, output_dir, name, float(count), how)
         print(moment, "killed" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}", flush=True)
     return os.waitstatus_to_exitcode(status)
 

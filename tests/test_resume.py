@@ -114,8 +114,17 @@ def test_a_killed_run_with_everything_ends_with_the_same_bits(records, tmp_path)
     assert kept["step_counter"] == 24  # of the loss scale, so that it rises when it would have risen
 
 
+@pytest.mark.slow
+def test_a_run_on_two_replicas_that_is_killed_ends_with_the_same_bits(records, tmp_path):
+    """Each replica has dropout masks of its own, and goes on with them."""
+    for name, moments in (("whole", []), ("killed", ["step:8", "rename:4", "execution:9"])):
+        said = run_and_kill(records, tmp_path / name, "mirrored", *moments)
+        assert said.count("killed") == len(moments)
+    check_equal_runs(tmp_path / "killed", tmp_path / "whole")
+
+
 # How often each moment comes in an uninterrupted run, so that one drawn below does come.
-OFTEN = {"step": 24, "log": 8, "rest": 6, "write": 6, "rename": 18, "note": 6, "remove": 8}
+OFTEN = {"step": 24, "log": 8, "rest": 6, "write": 6, "rename": 18, "note": 6, "remove": 8, "execution": 24}
 
 
 @pytest.mark.slow

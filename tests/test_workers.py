@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -14,6 +15,7 @@ import tensorflow as tf
 from test_language_modeling import folder as blocks_folder  # noqa: F401  fixtures, as those below
 from test_pretraining_input import write
 from test_replicas import free_ports
+from test_resume import bits, check_equal_runs, without_rates
 from test_run_classifier import flags as classifier_flags
 from test_run_classifier import task as classifier_task  # noqa: F401
 from test_run_gpt import TRAIN as GPT_FLAGS
@@ -26,6 +28,7 @@ from test_tagging import task as tagging_task  # noqa: F401
 from tf_bert.commands.finetuning_flags import STOPPED
 from tf_bert.commands.main import main
 from tf_bert.training import distribution
+from tf_bert.training.callbacks import read_log
 
 RUNS = Path(__file__).with_name("worker_runs.py")
 # Each replica draws dropout masks of its own, and run_classifier has dropout whatever its configuration says.
@@ -66,18 +69,60 @@ def together(jobs, *arguments):
 @pytest.mark.slow
 def test_a_signal_to_one_worker_stops_all_after_the_same_step(tmp_path):
     records, run = write(tmp_path / "records", range(30)), tmp_path / "run"
-    chief, other = together(("worker", "worker"), (records, run, 8), (records, run, 8, 4))
+    chief, other = together(("worker", "worker"), (records, run, 8), (records, run, 8, "SIGTERM:step:4"))
     saved = f"saved {run}/model.ckpt-4; the same command goes on from step 4"
     assert chief[:2] == (STOPPED, f"STOPPED SIGTERM came to another worker: {saved}")
     assert other[:2] == (STOPPED, f"STOPPED SIGTERM came: the chief {saved}")
     assert "multi_worker_mirrored, 2 replicas, global batch 4" in chief[2]
 
     # Goes on, with TF_CONFIG's other way to name the one that writes. At the last step the chief gets the signal.
-    worker, chief = together(("worker", "chief"), (records, run, 8), (records, run, 8, 8))
+    worker, chief = together(("worker", "chief"), (records, run, 8), (records, run, 8, "SIGTERM:step:4"))
     saved = f"saved {run}/model.ckpt-8; the same command goes on from step 8"
     assert worker[:2] == (STOPPED, f"STOPPED SIGTERM came to another worker: the chief {saved}")
     assert chief[:2] == (STOPPED, f"STOPPED SIGTERM came: {saved}")
     assert len(list(run.glob("events.out.tfevents.*"))) == 2  # one writer in each of the two runs
+
+
+@pytest.fixture(scope="module")
+def pretraining_records(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("data") / "records", range(30))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(pretraining_records, tmp_path_factory):
+    """A run of two workers with dropout and evaluations."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    assert [code for code, *_ in together(("worker", "worker"), *[(pretraining_records, folder, 24)] * 2)] == [0, 0]
+    return folder
+
+
+@pytest.mark.slow
+def test_a_run_whose_workers_are_killed_ends_with_the_same_bits(pretraining_records, uninterrupted, tmp_path):
+    """A worker between two checkpoints, and then the chief in the midst of writing one."""
+    own = (pretraining_records, tmp_path, 24)
+    for victim, moment in ((1, "SIGKILL:step:8"), (0, "SIGKILL:rename:4")):
+        commands = [(RUNS, *own, moment) if worker == victim else (RUNS, *own) for worker in range(2)]
+        processes = begin(("worker", "worker"), *commands)
+        assert processes[victim].wait(timeout=300) == -signal.SIGKILL
+        _, errors = processes[1 - victim].communicate(timeout=60)
+        assert processes[1 - victim].returncode == 1
+        assert "ConnectionError: another worker of this job is gone" in errors, errors[-3000:]
+    assert [code for code, *_ in together(("worker", "worker"), own, own)] == [0, 0]
+    check_equal_runs(tmp_path, uninterrupted)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_worker_stops_an_evaluation_of_all(pretraining_records, uninterrupted, tmp_path):
+    """After the first of its three batches; it is made when the run goes on."""
+    own = (pretraining_records, tmp_path, 24)
+    chief, other = together(("worker", "worker"), own, (*own, "SIGTERM:execution:8"))
+    for code, _, errors in (chief, other):
+        assert code == STOPPED and "step 6: the evaluation is stopped, and made when the run goes on" in errors
+    assert [line["step"] for line in read_log(tmp_path) if "eval" in line] == []
+    assert [code for code, *_ in together(("worker", "worker"), own, own)] == [0, 0]
+    assert [line["step"] for line in read_log(tmp_path) if "eval" in line] == [6, 12, 18, 24]
+    assert bits(tmp_path, 24) == bits(uninterrupted, 24)
+    assert without_rates(read_log(tmp_path)) == without_rates(read_log(uninterrupted))
 
 
 @pytest.mark.slow

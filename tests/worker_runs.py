@@ -1,11 +1,11 @@
-"""Trains a tiny BERT as one of several workers; some get SIGTERM on the way. Called by test_workers.py.
+"""Trains a tiny BERT as one of several workers; some get a signal on the way. Called by test_workers.py.
 
-``python worker_runs.py RECORDS OUTPUT_DIR STEPS [STEP]`` with TF_CONFIG in the environment: at STEP this process sends
-itself SIGTERM. Prints what became of it; ends with the commands' exit status.
+``python worker_runs.py RECORDS OUTPUT_DIR STEPS [SIGNAL:MOMENT:N]`` with TF_CONFIG in the environment: when MOMENT (see
+`killed_run.MOMENTS`) comes for the N-th time, this process sends itself SIGNAL, such as SIGTERM. Prints what became of
+it; ends with the commands' exit status.
 """
 
 import dataclasses
-import os
 import signal
 import sys
 
@@ -14,31 +14,20 @@ import tensorflow as tf
 
 from tf_bert.commands.finetuning_flags import STOPPED
 from tf_bert.data.pretraining_input import find_records
-from tf_bert.training import callbacks, distribution, pretraining, runs
+from tf_bert.training import distribution, pretraining
 
 
-class Signalled(callbacks.StopOnSignal):
-    """Gets the signal at a given step."""
-
-    at = None
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Sends it, in the middle of a step for the other workers."""
-        if int(self.model.optimizer.iterations.numpy()) == self.at:
-            os.kill(os.getpid(), signal.SIGTERM)
-        super().on_train_batch_end(batch, logs)
-
-
-def main(records: str, output_dir: str, steps: str, at: str = "") -> int:
+def main(records: str, output_dir: str, steps: str, signalled: str = "") -> int:
     """Runs the worker; returns its exit status."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    if at:
-        Signalled.at = int(at)
-        runs.StopOnSignal = Signalled
+    if signalled:
+        name, moment, count = signalled.split(":")
+        killed_run.kill_at(moment, int(count), signal.Signals[name])
     strategy = distribution.get_strategy("multi_worker_mirrored")
-    options = dataclasses.replace(killed_run.OPTIONS, num_train_steps=int(steps), save_checkpoints_steps=100)
+    options = dataclasses.replace(killed_run.OPTIONS, num_train_steps=int(steps), evaluate_every=6)
+    how = {"options": options, "evaluation": pretraining.EvaluationOptions(4, 3), "strategy": strategy}
     try:
-        pretraining.pretrain(killed_run.CONFIG, find_records(records), output_dir, options, strategy=strategy)
+        pretraining.pretrain(killed_run.CONFIG, find_records(records), output_dir, **how)
     except pretraining.Stopped as stopped:
         print("STOPPED", stopped)
         return STOPPED

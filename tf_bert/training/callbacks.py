@@ -280,8 +280,8 @@ class StopOnSignal(keras.callbacks.Callback):
     """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
 
     Several workers end after the same step, whichever of them got the signal: they would wait for each other otherwise.
-    So they sum one number after each execution, which takes some milliseconds. `ReportTraining` is told of a signal by
-    its ``stopped``, and ends an evaluation that is running.
+    So they sum one number after each execution, which takes some milliseconds. `ReportTraining` asks too, before each
+    execution of an evaluation, which ends then.
 
     Args:
         strategy: where the model is trained; the default strategy is one process.

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.training.execution import worker_gone
+from tf_bert.training.execution import LOST, worker_gone
 
 STRATEGIES = ("off", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 PRECISIONS = {
@@ -159,7 +159,7 @@ def gather_from_workers(strategy: tf.distribute.Strategy, *numbers: int) -> np.n
     """The whole numbers that each process has, int64 [workers, numbers]. All of them have to call this, and they wait.
 
     Raises:
-        ConnectionError: a worker is gone.
+        ConnectionError: a worker is gone, or was held up for long.
 
     Example:
         >>> gather_from_workers(get_strategy("off"), 3, 4).tolist()
@@ -170,7 +170,7 @@ def gather_from_workers(strategy: tf.distribute.Strategy, *numbers: int) -> np.n
         return np.array([numbers], np.int64)
     try:
         found = _gather_function(strategy)(tf.constant(numbers, tf.int64)).numpy()
-    except tf.errors.UnavailableError as error:
+    except LOST as error:
         raise worker_gone(error) from None
     return found[:: len(found) // several]  # the replicas of a worker say the same
 

@@ -6,6 +6,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+# What a collective of several workers raises when one has ended, and when one was held up for so long that it counts as
+# ended: the others get the first of these then, and it the second.
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 NOT_FINITE = "the loss or its gradient is not finite at step"
 
 
@@ -61,7 +64,7 @@ class StepFunction:
                 f"{NOT_FINITE} {found[1]}; the step was not applied. Look at the data of this step, lower the "
                 "learning rate or lengthen the warm-up"
             ) from None
-        except tf.errors.UnavailableError as error:
+        except LOST as error:
             raise worker_gone(error) from None
 
     def _execute(self, iterator) -> dict:
@@ -82,12 +85,12 @@ class StepFunction:
         return logs
 
 
-def worker_gone(error: tf.errors.UnavailableError) -> ConnectionError:
-    """What to raise where a collective of several workers failed, since one of them has ended."""
+def worker_gone(error: tf.errors.OpError) -> ConnectionError:
+    """What to raise where a collective of several workers failed by one of `LOST`."""
     found = re.search(r"aborted by: (.+)", error.message)
     return ConnectionError(
-        f"another worker of this job is gone{f' ({found[1]})' if found else ''}; start all of them again, and training "
-        "goes on from the last checkpoint"
+        f"another worker of this job is gone, or one was held up{f' ({found[1]})' if found else ''}; start all of them "
+        "again, and training goes on from the last checkpoint"
     )
 
 

@@ -277,16 +277,14 @@ def train(
     counter = TokenCounter(count_workers(strategy) if by_worker else 1)
     save = SaveCheckpoints(output_dir, size, options.save_checkpoints_steps, options.keep_checkpoints, state, writes)
     stop = StopOnSignal(strategy)
-    alone = count_workers(strategy) == 1  # one of several may not leave an evaluation
-    interrupted = (lambda: stop.received is not None) if alone else None
     report = ReportTraining(
-        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes, interrupted
+        output_dir, total, options.log_steps, state, counter, evaluate, options.evaluate_every, writes, stop.asked
     )
     profile = [ProfileSteps(output_dir, options.profile_steps, writes=writes)] if options.profile_steps else []
     try:
         with stop:
             model.stop_training = False
-            if report.missed:
+            if gather_from_workers(strategy, writes and report.missed).any():  # as the log says that the chief reads
                 report.catch_up(model)
             if not (model.stop_training or stop.asked()):
                 model.fit(
