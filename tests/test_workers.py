@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -109,6 +110,24 @@ def test_a_run_whose_workers_are_killed_ends_with_the_same_bits(pretraining_reco
         assert "ConnectionError: another worker of this job is gone" in errors, errors[-3000:]
     assert [code for code, *_ in together(("worker", "worker"), own, own)] == [0, 0]
     check_equal_runs(tmp_path, uninterrupted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victims", [(0, 1), (0,)])
+def test_workers_that_are_held_up_end_with_one_message(pretraining_records, tmp_path, victims):
+    """For more than the 10 s after which TensorFlow gives a worker up, as a machine that sleeps or has lost its net."""
+    own = (RUNS, pretraining_records, tmp_path, 24)
+    commands = [(*own, "SIGSTOP:step:8") if worker in victims else own for worker in range(2)]
+    processes = begin(("worker", "worker"), *commands)
+    for victim in victims:
+        os.waitid(os.P_PID, processes[victim].pid, os.WSTOPPED | os.WNOWAIT)
+    time.sleep(15)
+    for victim in victims:
+        processes[victim].send_signal(signal.SIGCONT)
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "\nConnectionError: another worker of this job is gone, or one was held up" in errors, errors[-3000:]
 
 
 @pytest.mark.slow

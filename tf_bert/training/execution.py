@@ -6,9 +6,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-# What a collective of several workers raises when one has ended, and when one was held up for so long that it counts as
-# ended: the others get the first of these then, and it the second.
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+# What a collective of several workers raises where one has ended; where one was held up for 10 s, and counts as ended;
+# where one no longer answers, such as a machine without power.
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 NOT_FINITE = "the loss or its gradient is not finite at step"
 
 
@@ -87,7 +87,7 @@ class StepFunction:
 
 def worker_gone(error: tf.errors.OpError) -> ConnectionError:
     """What to raise where a collective of several workers failed by one of `LOST`."""
-    found = re.search(r"aborted by: (.+)", error.message)
+    found = re.search(r".*aborted by: (.+?)(\. This indicates|:?$)", error.message, re.MULTILINE)
     return ConnectionError(
         f"another worker of this job is gone, or one was held up{f' ({found[1]})' if found else ''}; start all of them "
         "again, and training goes on from the last checkpoint"
