@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from killed_run import CONFIG
 from test_language_modeling import folder as blocks_folder  # noqa: F401  fixtures, as those below
 from test_pretraining_input import write
 from test_replicas import free_ports
@@ -128,6 +129,22 @@ def test_workers_that_are_held_up_end_with_one_message(pretraining_records, tmp_
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 1
         assert "\nConnectionError: another worker of this job is gone, or one was held up" in errors, errors[-3000:]
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_begin_ends_the_other_with_one_message(pretraining_records, tmp_path):
+    """It does so while the other makes its model, whose weights come from the chief."""
+    (tmp_path / "config.json").write_text(CONFIG.to_json_string())
+    flags = [f"--bert_config_file={tmp_path}/config.json", f"--output_dir={tmp_path}/run", "--do_train"]
+    flags += ["--max_seq_length=16", "--max_predictions_per_seq=4", "--distribution_strategy=multi_worker_mirrored"]
+    commands = [
+        ("-m", "tf_bert.commands.main", "run_pretraining", *flags, f"--input_file={records}")
+        for records in (pretraining_records, tmp_path / "nowhere")
+    ]
+    found = [(process.communicate(timeout=120)[1], process) for process in begin(("worker", "worker"), *commands)]
+    for (errors, process), message in zip(found, ("another worker of this job is gone", "input file"), strict=True):
+        assert process.returncode == 1
+        assert errors.splitlines()[-1].startswith(f"tf-bert run_pretraining: error: {message}"), errors[-3000:]
 
 
 @pytest.mark.slow

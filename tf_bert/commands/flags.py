@@ -253,6 +253,12 @@ class Flags:
                 raise
             message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
             return self._fail(message or type(error).__name__, FAILED)
+        except Exception as error:  # TensorFlow's, in making a model or a data set: those of a step are named there
+            if "Collective ops is aborted by" not in str(error) or os.environ.get("TF_BERT_TRACEBACK"):
+                raise
+            from tf_bert.training.execution import worker_gone
+
+            return self._fail(str(worker_gone(error)), FAILED)
 
     def _show_warning(self, otherwise: Callable, message, category, *where, **options) -> None:
         """Shows what the library warns a user of in one line; other warnings as Python does."""
