@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replica_runs import compare, train
+
+from tf_bert.training.distribution import get_strategy, set_precision
 
 RUNS = Path(__file__).with_name("replica_runs.py")
 FAST = ["plain", "all at once"]
@@ -78,6 +81,14 @@ def test_two_replicas_train_every_task_as_one_device():
 @pytest.mark.slow
 def test_four_replicas_train_as_one_device():
     check(finish(start(4, [*FAST, "float32", *TASKS])))
+
+
+@pytest.mark.slow
+def test_one_device_by_its_name_trains_as_no_strategy():
+    try:
+        check({"differences": {"one_device": compare(train(get_strategy("one_device")), train(None))}})
+    finally:
+        set_precision("float32")
 
 
 def free_ports(count):

@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,13 @@ import pytest
 import tensorflow as tf
 from killed_run import CONFIG, MOMENTS, OPTIONS
 
+from tf_bert import progress
 from tf_bert.checkpoints.names import model_variables
 from tf_bert.configs import BertConfig
 from tf_bert.data.pretraining_input import find_records
 from tf_bert.data.records import RecordWriter, encode_example
-from tf_bert.training import resume
-from tf_bert.training.callbacks import ReportTraining, read_log
+from tf_bert.training import callbacks, resume
+from tf_bert.training.callbacks import ReportTraining, TokenCounter, read_log
 from tf_bert.training.execution import StepFunction
 from tf_bert.training.pretraining import EvaluationOptions, Stopped, TrainingOptions, build_model, pretrain
 from tf_bert.training.resume import RunState, restore_run, save_run
@@ -416,6 +419,32 @@ def test_tensorboard_forgets_the_steps_that_are_run_again(tmp_path):
         shown = events.EventAccumulator(str(folder)).Reload().Tensors("loss")
         found = [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in shown]
         assert found == [(3, 0.0), (6, 5.0), (9, 5.0)]
+
+
+@pytest.mark.parametrize(
+    "start, shown",
+    [
+        (0, "training: 30 of 100 (30 %), 140 s left, 0.50 steps/s, step 30 of 100, loss 1.5000"),
+        (40, "training: 30 of 60 (50 %), 60 s left, 0.50 steps/s, step 70 of 100, loss 1.5000"),
+    ],
+)
+def test_the_time_left_is_that_of_the_steps_left(tmp_path, monkeypatch, capsys, start, shown):
+    """At the pace of this process, also where it goes on from a checkpoint. A step takes 2 s and has 50 tokens."""
+    clock, tokens = [1000.0], TokenCounter()
+    faked = types.SimpleNamespace(monotonic=lambda: clock[0], time=time.time)
+    for module in (callbacks, progress):
+        monkeypatch.setattr(module, "time", faked)
+    report = ReportTraining(tmp_path, 100, every=10, start=RunState(start), tokens=tokens)
+    report.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(), reset_metrics=lambda: None))
+    report.on_train_begin()
+    for step in range(start + 1, start + 31):
+        clock[0], tokens.tokens, report.model.optimizer.iterations = clock[0] + 2, tokens.tokens + 50, step
+        report.on_train_batch_end(step, {"loss": 1.5})
+    report.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("training:")] == [shown]
+    rates = [f"step {start + done}: loss 1.5, 0.5 steps/s, 25 tokens/s" for done in (10, 20, 30)]
+    assert [line for line in lines if line.startswith("step")] == rates
 
 
 def test_a_run_of_the_original_goes_on(golden, records, tmp_path, capsys):

@@ -241,7 +241,7 @@ def test_a_command_on_two_workers_does_what_it_does_on_one_device(name, request,
     assert "Eval results" in said[0][0] and not said[1][0], said[1][0]  # the chief alone shows what it wrote
 
     monkeypatch.setattr(keras.layers.Dropout, "call", lambda self, inputs, training=False: inputs)
-    assert main(line("one")) == 0
+    assert main(line("one", "--distribution_strategy=one_device")) == 0
     assert files(tmp_path / "two") == files(tmp_path / "one")
     (ours, our_weights), (theirs, their_weights) = figures(tmp_path / "two"), figures(tmp_path / "one")
     assert ours == pytest.approx(theirs, abs=1e-5)
