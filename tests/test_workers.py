@@ -189,6 +189,12 @@ def language_modeling_flags(folder, output_dir, *more):
     return [*files, "--train_batch_size=4", "--num_train_steps=6", "--num_warmup_steps=2", *more]
 
 
+def elmo_flags(folder, output_dir, *more):
+    config = output_dir.with_suffix(".json")
+    config.write_text(json.dumps({"vocab_size": 300, "hidden_size": 8}))
+    return language_modeling_flags(folder, output_dir, "--model=elmo", f"--config_file={config}", *more)
+
+
 def gpt_flags(task, files):
     def flags(folder, output_dir, *more):
         splits = [f"--{split}_file={folder / files}" for split in ("train", "dev", "test")]
@@ -207,6 +213,7 @@ COMMANDS = {
     "gpt": ("run_gpt", "gpt_folder", gpt_flags("classification", "reviews.csv"), DO),
     "answers": ("run_gpt", "gpt_folder", gpt_flags("answers", "answers.jsonl"), (*DO, "--max_answer_length=6")),
     "blocks": ("run_language_modeling", "blocks_folder", language_modeling_flags, EVAL),
+    "elmo": ("run_language_modeling", "blocks_folder", elmo_flags, EVAL),
 }
 
 
@@ -225,6 +232,15 @@ def files(folder):
     return sorted(str(path).partition(".tfevents.")[0] for path in paths)
 
 
+def on_two_workers(line):
+    """Runs a command on both, and returns what each of them printed."""
+    line = ("-c", WITHOUT_DROPOUT, *line, "--distribution_strategy=multi_worker_mirrored")
+    processes = begin(("worker", "worker"), line, line)
+    said = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], [errors[-3000:] for _, errors in said]
+    return [out for out, _ in said]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_on_two_workers_does_what_it_does_on_one_device(name, request, tmp_path, monkeypatch):
@@ -234,11 +250,8 @@ def test_a_command_on_two_workers_does_what_it_does_on_one_device(name, request,
     def line(run, *more):
         return [command, *flags(task, tmp_path / run, *steps, "--learning_rate=1e-3", *more)]
 
-    workers = (["-c", WITHOUT_DROPOUT, *line("two", "--distribution_strategy=multi_worker_mirrored")],) * 2
-    processes = begin(("worker", "worker"), *workers)
-    said = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], [errors[-3000:] for _, errors in said]
-    assert "Eval results" in said[0][0] and not said[1][0], said[1][0]  # the chief alone shows what it wrote
+    chief, other = on_two_workers(line("two"))
+    assert "Eval results" in chief and not other  # it alone shows what it wrote
 
     monkeypatch.setattr(keras.layers.Dropout, "call", lambda self, inputs, training=False: inputs)
     assert main(line("one", "--distribution_strategy=one_device")) == 0
@@ -247,6 +260,18 @@ def test_a_command_on_two_workers_does_what_it_does_on_one_device(name, request,
     assert ours == pytest.approx(theirs, abs=1e-5)
     for variable, expected in their_weights.items():
         np.testing.assert_allclose(our_weights[variable], expected, atol=1e-5, err_msg=variable)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classifier", "blocks"])
+def test_two_workers_evaluate_what_one_device_has_trained(name, request, tmp_path):
+    command, task, flags, steps = COMMANDS[name]
+    line = [command, *flags(request.getfixturevalue(task), tmp_path, *steps)]
+    assert main(line) == 0
+    expected, _ = figures(tmp_path)
+    (tmp_path / "eval_results.txt").unlink()
+    on_two_workers([*line, "--do_train=False"])
+    assert figures(tmp_path)[0] == pytest.approx(expected, abs=1e-5)
 
 
 def placed(monkeypatch, cluster, job, index):
