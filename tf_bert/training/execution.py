@@ -85,9 +85,9 @@ class StepFunction:
         return logs
 
 
-def worker_gone(error: tf.errors.OpError) -> ConnectionError:
+def worker_gone(error: Exception) -> ConnectionError:
     """What to raise where a collective of several workers failed by one of `LOST`."""
-    found = re.search(r".*aborted by: (.+?)(\. This indicates|:?$)", error.message, re.MULTILINE)
+    found = re.search(r".*aborted by: (.+?)(\. This indicates|:?$)", str(error), re.MULTILINE)
     return ConnectionError(
         f"another worker of this job is gone, or one was held up{f' ({found[1]})' if found else ''}; start all of them "
         "again, and training goes on from the last checkpoint"
