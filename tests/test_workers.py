@@ -29,7 +29,7 @@ from test_tagging import task as tagging_task  # noqa: F401
 
 from tf_bert.commands.finetuning_flags import STOPPED
 from tf_bert.commands.main import main
-from tf_bert.training import distribution
+from tf_bert.training import distribution, runs
 from tf_bert.training.callbacks import read_log
 
 RUNS = Path(__file__).with_name("worker_runs.py")
@@ -272,6 +272,18 @@ def test_two_workers_evaluate_what_one_device_has_trained(name, request, tmp_pat
     (tmp_path / "eval_results.txt").unlink()
     on_two_workers([*line, "--do_train=False"])
     assert figures(tmp_path)[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_chief_that_cannot_write_leaves_it_to_the_first_checkpoint_to_say_so(tmp_path, monkeypatch):
+    """Nobody is called blind then; where one is, nothing is left behind either."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(runs, "count_workers", lambda strategy: 2)
+    monkeypatch.setattr(runs, "gather_from_workers", lambda strategy, number: np.array([[number], [0]]))
+    with pytest.raises(ValueError, match=f"{tmp_path} has to be one folder .* does not appear at worker 1"):
+        runs._check_all_see(distribution.get_strategy(), str(tmp_path))
+    assert os.listdir(tmp_path) == ["file"]
+    monkeypatch.setattr(runs, "gather_from_workers", lambda strategy, number: np.array([[number], [number]]))
+    runs._check_all_see(distribution.get_strategy(), str(tmp_path / "file" / "run"))
 
 
 def placed(monkeypatch, cluster, job, index):
