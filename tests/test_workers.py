@@ -29,7 +29,7 @@ from test_tagging import task as tagging_task  # noqa: F401
 
 from tf_bert.commands.finetuning_flags import STOPPED
 from tf_bert.commands.main import main
-from tf_bert.training import distribution, runs
+from tf_bert.training import distribution, workers
 from tf_bert.training.callbacks import read_log
 
 RUNS = Path(__file__).with_name("worker_runs.py")
@@ -277,13 +277,13 @@ def test_two_workers_evaluate_what_one_device_has_trained(name, request, tmp_pat
 def test_a_chief_that_cannot_write_leaves_it_to_the_first_checkpoint_to_say_so(tmp_path, monkeypatch):
     """Nobody is called blind then; where one is, nothing is left behind either."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr(runs, "count_workers", lambda strategy: 2)
-    monkeypatch.setattr(runs, "gather_from_workers", lambda strategy, number: np.array([[number], [0]]))
+    monkeypatch.setattr(workers, "count_workers", lambda strategy: 2)
+    monkeypatch.setattr(workers, "gather_from_workers", lambda strategy, number: np.array([[number], [0]]))
     with pytest.raises(ValueError, match=f"{tmp_path} has to be one folder .* does not appear at worker 1"):
-        runs._check_all_see(distribution.get_strategy(), str(tmp_path))
+        workers.check_one_folder(distribution.get_strategy(), str(tmp_path))
     assert os.listdir(tmp_path) == ["file"]
-    monkeypatch.setattr(runs, "gather_from_workers", lambda strategy, number: np.array([[number], [number]]))
-    runs._check_all_see(distribution.get_strategy(), str(tmp_path / "file" / "run"))
+    monkeypatch.setattr(workers, "gather_from_workers", lambda strategy, number: np.array([[number], [number]]))
+    workers.check_one_folder(distribution.get_strategy(), str(tmp_path / "file" / "run"))
 
 
 def placed(monkeypatch, cluster, job, index):
@@ -298,11 +298,11 @@ def test_one_process_writes(monkeypatch, jobs, chief):
     for job, count in jobs.items():
         for index in range(count):
             strategy = placed(monkeypatch, cluster, job, index)
-            assert distribution.is_chief(strategy) == ((job, index) == chief)
-            assert distribution.count_workers(strategy) == sum(jobs.values())
+            assert workers.is_chief(strategy) == ((job, index) == chief)
+            assert workers.count_workers(strategy) == sum(jobs.values())
 
 
 def test_without_several_workers_this_process_writes():
     strategy = distribution.get_strategy("off")
-    assert distribution.is_chief(strategy) and distribution.count_workers(strategy) == 1
-    assert distribution.gather_from_workers(strategy, 3).tolist() == [[3]]
+    assert workers.is_chief(strategy) and workers.count_workers(strategy) == 1
+    assert workers.gather_from_workers(strategy, 3).tolist() == [[3]]

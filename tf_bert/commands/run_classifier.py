@@ -91,9 +91,10 @@ def run(flags) -> int:
     from tf_bert.models.bert_tasks import BertClassifier
     from tf_bert.models.multiple_choice import BertMultipleChoice
     from tf_bert.training import finetuning, runs
+    from tf_bert.training.workers import is_chief
 
     strategy = strategy_from_flags(flags)
-    chief = runs.is_chief(strategy)
+    chief = is_chief(strategy)
 
     def make_model():
         if processor.kind == "choice":

@@ -73,11 +73,12 @@ def run(flags) -> int:
 
     load_tensorflow()
     from tf_bert.training import finetuning, gpt_finetuning, language_modeling, runs
+    from tf_bert.training.workers import is_chief
 
     strategy = strategy_from_flags(flags)
     if answers and flags.do_eval:
         check_eval_batch_size(flags, strategy)
-    chief = runs.is_chief(strategy)
+    chief = is_chief(strategy)
     config, checkpoint = _config(flags)
     tokenizer = checkpoint.tokenizer()
     make_model = functools.partial(_make_model, flags, config, processor.kind, labels)

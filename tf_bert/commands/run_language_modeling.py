@@ -70,7 +70,8 @@ def run(flags) -> int:
     from tf_bert.data.language_modeling_input import find_blocks
     from tf_bert.progress import say
     from tf_bert.training import language_modeling
-    from tf_bert.training.runs import Stopped, is_chief, load_for_evaluation
+    from tf_bert.training.runs import Stopped, load_for_evaluation
+    from tf_bert.training.workers import is_chief
 
     strategy = strategy_from_flags(flags)
     if flags.do_eval or flags.eval_every_steps:

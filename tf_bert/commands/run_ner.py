@@ -64,9 +64,10 @@ def run(flags) -> int:
     load_tensorflow()
     from tf_bert.models.bert_tasks import BertTokenClassifier
     from tf_bert.training import finetuning, runs
+    from tf_bert.training.workers import is_chief
 
     strategy = strategy_from_flags(flags)
-    chief = runs.is_chief(strategy)
+    chief = is_chief(strategy)
 
     def make_model():
         return BertTokenClassifier(config, num_labels=len(labels), attention=flags.attention)

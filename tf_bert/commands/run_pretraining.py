@@ -80,6 +80,7 @@ def run(flags) -> int:
     from tf_bert.configs import BertConfig
     from tf_bert.data.pretraining_input import find_records
     from tf_bert.training import pretraining
+    from tf_bert.training.workers import is_chief
 
     strategy = strategy_from_flags(flags)
     if flags.do_eval or flags.eval_every_steps:
@@ -124,7 +125,7 @@ def run(flags) -> int:
 
     if flags.do_eval:
         figures = pretraining.evaluate(model, eval_records, evaluation)
-    if not pretraining.is_chief(strategy):
+    if not is_chief(strategy):
         return 0
     if flags.do_eval:
         write_and_show(flags.output_dir, figures, step)

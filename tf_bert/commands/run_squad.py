@@ -73,9 +73,10 @@ def run(flags) -> int:
     load_tensorflow()
     from tf_bert.models.bert_tasks import BertQuestionAnswering
     from tf_bert.training import finetuning, runs
+    from tf_bert.training.workers import is_chief
 
     strategy = strategy_from_flags(flags)
-    chief = runs.is_chief(strategy)
+    chief = is_chief(strategy)
 
     def make_model():
         model = BertQuestionAnswering(config, add_pooler=True, attention=flags.attention)

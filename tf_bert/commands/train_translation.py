@@ -110,7 +110,8 @@ def run(flags) -> int:
     from tf_bert.tokenization.subwords import load_subwords, symbols_of
     from tf_bert.training import translation
     from tf_bert.training.resume import find_checkpoints
-    from tf_bert.training.runs import Stopped, is_chief, write_eval_results
+    from tf_bert.training.runs import Stopped, write_eval_results
+    from tf_bert.training.workers import is_chief
 
     strategy = strategy_from_flags(flags)
     train_files, eval_files = _files(flags)

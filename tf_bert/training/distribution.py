@@ -1,15 +1,11 @@
 """Where a model is trained: one device, several GPUs, several machines, or a TPU."""
 
-import functools
 import json
 import os
 from collections.abc import Callable
 
 import keras
-import numpy as np
 import tensorflow as tf
-
-from tf_bert.training.execution import LOST, worker_gone
 
 STRATEGIES = ("off", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 PRECISIONS = {
@@ -134,61 +130,6 @@ def set_precision(precision: str) -> None:
     if precision not in PRECISIONS:
         raise ValueError(f"precision is {precision!r}; known are {', '.join(PRECISIONS)}")
     keras.config.set_dtype_policy(PRECISIONS[precision])
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files of a run: the only one or, of several, TF_CONFIG's chief, else worker 0."""
-    resolver, jobs = strategy.cluster_resolver, _jobs(strategy)
-    return not jobs or (resolver.task_type == ("chief" if "chief" in jobs else "worker") and resolver.task_id == 0)
-
-
-def count_workers(strategy: tf.distribute.Strategy) -> int:
-    """The number of processes that train together, a chief among them."""
-    return sum(map(len, _jobs(strategy).values())) or 1
-
-
-def _jobs(strategy: tf.distribute.Strategy) -> dict[str, list[str]]:
-    """The addresses of the processes that train, by TF_CONFIG's kinds; empty where this one trains alone."""
-    resolver, resolvers = strategy.cluster_resolver, tf.distribute.cluster_resolver
-    if not isinstance(resolver, resolvers.ClusterResolver) or isinstance(resolver, resolvers.TPUClusterResolver):
-        return {}
-    return {job: tasks for job, tasks in resolver.cluster_spec().as_dict().items() if job in ("chief", "worker")}
-
-
-def gather_from_workers(strategy: tf.distribute.Strategy, *numbers: int) -> np.ndarray:
-    """The whole numbers that each process has, int64 [workers, numbers]. All of them have to call this, and they wait.
-
-    Raises:
-        ConnectionError: a worker is gone, or was held up for long.
-
-    Example:
-        >>> gather_from_workers(get_strategy("off"), 3, 4).tolist()
-        [[3, 4]]
-    """
-    several = count_workers(strategy)
-    if several == 1:
-        return np.array([numbers], np.int64)
-    try:
-        found = _gather_function(strategy)(tf.constant(numbers, tf.int64)).numpy()
-    except LOST as error:
-        raise worker_gone(error) from None
-    return found[:: len(found) // several]  # the replicas of a worker say the same
-
-
-@functools.cache
-def _gather_function(strategy: tf.distribute.Strategy) -> Callable:
-    """Made once: each trace would take collectives of its own."""
-
-    def place(numbers):
-        replica = tf.distribute.get_replica_context()
-        own = tf.one_hot(replica.replica_id_in_sync_group, replica.num_replicas_in_sync, dtype=numbers.dtype)
-        return replica.all_reduce(tf.distribute.ReduceOp.SUM, own[:, tf.newaxis] * numbers)  # [replicas, numbers]
-
-    @tf.function(reduce_retracing=True)
-    def gather(numbers):
-        return strategy.experimental_local_results(strategy.run(place, args=(numbers,)))[0]
-
-    return gather
 
 
 def distribute(

@@ -19,8 +19,9 @@ from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.prediction import SEQUENCES, lengths_of
 from tf_bert.training.resume import clean_up
-from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, set_seed, train
+from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
 from tf_bert.training.trainer import Trainer
+from tf_bert.training.workers import is_chief
 
 # Sorted together are at most so many batches, and at most a quarter of a pass: where all examples are sorted, each pass
 # has the same batches, and what goes with length goes with the batch.

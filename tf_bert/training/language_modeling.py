@@ -16,9 +16,10 @@ from tf_bert.models.gpt import GPT
 from tf_bert.training.distribution import distribute
 from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, say_start, set_seed, train
+from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
 from tf_bert.training.schedules import WarmupDecay
 from tf_bert.training.trainer import Trainer
+from tf_bert.training.workers import is_chief
 
 NOT_DECAYED = ("LayerNorm|bias",)
 

@@ -15,7 +15,7 @@ from tf_bert.data.record_input import check_vocab_size
 from tf_bert.files import make_folder
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.training.distribution import count_workers, distribute, is_chief
+from tf_bert.training.distribution import distribute
 from tf_bert.training.resume import RunState, clean_up
 from tf_bert.training.runs import (
     RunOptions,
@@ -27,6 +27,7 @@ from tf_bert.training.runs import (
     set_seed,
     train,
 )
+from tf_bert.training.workers import count_workers, is_chief
 
 __all__ = [
     "EvaluationOptions",
@@ -35,7 +36,6 @@ __all__ = [
     "build_model",
     "evaluate",
     "export",
-    "is_chief",
     "load_for_evaluation",
     "pretrain",
 ]

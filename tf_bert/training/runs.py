@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Mapping
 
 import keras
@@ -11,15 +10,16 @@ import tensorflow as tf
 
 from tf_bert.checkpoints import formats, gpt, loading, names
 from tf_bert.configs import BertConfig
-from tf_bert.files import atomic_writer, exists, remove_file
+from tf_bert.files import atomic_writer
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
-from tf_bert.training.distribution import count_workers, distribute, gather_from_workers, is_chief, strategy_name
+from tf_bert.training.distribution import distribute, strategy_name
 from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.profiling import ProfileSteps
 from tf_bert.training.resume import RunState, restore_run
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
+from tf_bert.training.workers import check_one_folder, check_one_run, count_workers, gather_from_workers, is_chief
 
 TASK_HEAD = ("output_weights", "output_bias", "classifier/output_weights", "classifier/output_bias")
 
@@ -113,8 +113,8 @@ def begin(
     """
     total = options.num_train_steps
     state = restore_run(model, output_dir)
-    _check_one_folder(model.distribute_strategy, output_dir, state)
-    _check_all_see(model.distribute_strategy, output_dir)
+    check_one_run(model.distribute_strategy, output_dir, state)
+    check_one_folder(model.distribute_strategy, output_dir)
     if state is None:
         if init_checkpoint:
             report = _load_initial_weights(model, init_checkpoint)
@@ -141,57 +141,6 @@ def begin(
         say(f"WARNING: the data are not those of before ({', '.join(changed)} changed): they are read from their start")
         return dataclasses.replace(state, records=0, data=data)
     return state
-
-
-def _check_one_folder(strategy: tf.distribute.Strategy, output_dir: str, state: RunState | None) -> None:
-    """Raises ValueError in every worker where they found different checkpoints: they would train on unlike weights."""
-    place = (-1, -1) if state is None else (state.step, -1 if state.records is None else state.records)
-    found = gather_from_workers(strategy, *place).tolist()
-    if any(other != found[0] for other in found):
-        said = ["no checkpoint" if step < 0 else f"step {step:,}, record {had:,}" for step, had in found]
-        raise ValueError(
-            f"output_dir {output_dir} has to be one folder that all workers see, on a disk that they share, and they "
-            f"found different runs: {'; '.join(f'worker {i} {one}' for i, one in enumerate(said))}. Give all workers "
-            "the folder with the checkpoints, or all of them an empty one"
-        )
-
-
-def _check_all_see(strategy: tf.distribute.Strategy, output_dir: str) -> None:
-    """Raises ValueError in every worker where one does not see what the chief writes, in a new run too."""
-    if count_workers(strategy) == 1:
-        return
-
-    def mark(number: int) -> str:
-        return os.path.join(output_dir, f".workers.{number}.tmp")  # `clean_up` removes it where the chief has died
-
-    number = 1 + int.from_bytes(os.urandom(6)) if is_chief(strategy) else 0
-    try:
-        if number:
-            with atomic_writer(mark(number), "w"):
-                pass
-    except OSError:
-        number = 0  # nobody can look for it, and the first checkpoint will say why
-    number = int(gather_from_workers(strategy, number).max())  # the chief's; none goes on before it has written
-    seen = gather_from_workers(strategy, not number or _appears(mark(number)))[:, 0]
-    if number and is_chief(strategy):
-        with contextlib.suppress(OSError):
-            remove_file(mark(number))
-    if not seen.all():
-        blind = ", ".join(str(worker) for worker, sees in enumerate(seen) if not sees)
-        raise ValueError(
-            f"output_dir {output_dir} has to be one folder that all workers see, on a disk that they share: what the "
-            f"chief wrote there does not appear at worker {blind}. Give all workers the same folder"
-        )
-
-
-def _appears(path: str) -> bool:
-    """Whether there is a file, which may take a network's file system some seconds to show."""
-    for seconds in (0, 0.1, 0.5, 2, 5):
-        time.sleep(seconds)
-        with contextlib.suppress(OSError):
-            if exists(path):
-                return True
-    return False
 
 
 def open_initial(init_checkpoint: str | os.PathLike, config: BertConfig) -> formats.Checkpoint:
@@ -327,7 +276,7 @@ def load_for_evaluation(
         ValueError: there is neither, or a head is missing; several workers found different checkpoints.
     """
     state = restore_run(model, output_dir)
-    _check_one_folder(model.distribute_strategy, os.fspath(output_dir), state)
+    check_one_run(model.distribute_strategy, os.fspath(output_dir), state)
     if state is not None:
         say(f"evaluating {state.prefix}, step {state.step:,}")
         return state.step

@@ -21,8 +21,9 @@ from tf_bert.training.callbacks import read_log
 from tf_bert.training.distribution import distribute, strategy_name
 from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, compile_for, is_chief, set_seed, train
+from tf_bert.training.runs import RunOptions, begin, compile_for, set_seed, train
 from tf_bert.training.schedules import NoamSchedule, WarmupDecay
+from tf_bert.training.workers import is_chief
 
 BEST = "best/model.ckpt"
 
