@@ -97,13 +97,25 @@ def test_gpus_that_are_not_wanted_are_hidden(name, count, shown, monkeypatch):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"index": 2}, "needs the environment variable TF_CONFIG"),
+        ({"index": 2}, "the task in TF_CONFIG is worker 2, and the cluster there has 2 of that kind, counted from 0"),
+        ({"index": -1}, "the task in TF_CONFIG is worker -1"),
+        ({"index": "first"}, "needs the environment variable TF_CONFIG .*; it is {.*first"),
+        ({"type": "chief"}, "the task in TF_CONFIG is chief 0, and the cluster there has 0 of that kind"),
         ({"type": "evaluator"}, "task type in TF_CONFIG is 'evaluator'; those that train are 'chief' and 'worker'"),
     ],
 )
 def test_a_worker_that_the_cluster_lacks_is_refused(changes, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", task(**changes))
     with pytest.raises(ValueError, match=message):
+        get_strategy("multi_worker_mirrored")
+
+
+@pytest.mark.parametrize("addresses", ["localhost:1", ["localhost"], ["localhost:"]])
+def test_addresses_of_workers_that_are_none_are_refused(addresses, monkeypatch):
+    monkeypatch.setenv(
+        "TF_CONFIG", json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}})
+    )
+    with pytest.raises(ValueError, match="for worker; expected a list of HOST:PORT"):
         get_strategy("multi_worker_mirrored")
 
 
@@ -230,6 +242,12 @@ def test_filled_up_batches_have_static_shapes():
     assert all(part.shape[0] == 8 for part in spec.values())
     whole = distribute(tf.distribute.get_strategy(), lambda size: batches(toy_data(21), size), 8)
     assert [len(batch["ids"]) for batch in whole] == [8, 8, 5]
+
+
+def test_more_micro_batches_than_examples_are_refused():
+    options = runs.RunOptions(train_batch_size=4, gradient_accumulation_steps=5)
+    with pytest.raises(ValueError, match=r"gradient_accumulation_steps is 5, and a batch of 4 \(train_batch_size\)"):
+        runs.compile_for(MODELS["classification"](), options)
 
 
 def test_training_on_a_tpu_looks_words_up_by_a_product(monkeypatch):

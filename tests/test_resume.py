@@ -24,7 +24,7 @@ from tf_bert.configs import BertConfig
 from tf_bert.data.pretraining_input import find_records
 from tf_bert.data.records import RecordWriter, encode_example
 from tf_bert.training import callbacks, resume
-from tf_bert.training.callbacks import ReportTraining, TokenCounter, read_log
+from tf_bert.training.callbacks import ReportTraining, TokenCounter, keep_log, read_log
 from tf_bert.training.execution import StepFunction
 from tf_bert.training.pretraining import EvaluationOptions, Stopped, TrainingOptions, build_model, pretrain
 from tf_bert.training.resume import RunState, restore_run, save_run
@@ -438,13 +438,43 @@ def test_the_time_left_is_that_of_the_steps_left(tmp_path, monkeypatch, capsys, 
     report.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(), reset_metrics=lambda: None))
     report.on_train_begin()
     for step in range(start + 1, start + 31):
-        clock[0], tokens.tokens, report.model.optimizer.iterations = clock[0] + 2, tokens.tokens + 50, step
+        clock[0], report.model.optimizer.iterations = clock[0] + 2, step
+        tokens.tokens, tokens.batches = 50 * (step + 7), step + 7  # some are made ahead
         report.on_train_batch_end(step, {"loss": 1.5})
     report.close()
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("training:")] == [shown]
     rates = [f"step {start + done}: loss 1.5, 0.5 steps/s, 25 tokens/s" for done in (10, 20, 30)]
     assert [line for line in lines if line.startswith("step")] == rates
+
+
+def test_a_folder_is_trained_in_by_one_process(tmp_path):
+    held = "import sys; from tf_bert.files import locked\nwith locked(sys.argv[1]): print(1, flush=True); input()"
+    other = subprocess.Popen([sys.executable, "-c", held, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout.readline()
+    try:
+        with pytest.raises(OSError, match=f"another process is training in {tmp_path}: end it first"):
+            resume.clean_up(tmp_path)
+    finally:
+        other.kill()
+        other.communicate()
+    resume.clean_up(tmp_path)
+
+
+def test_lines_that_are_not_of_the_log_are_left_out(tmp_path):
+    lines = ['{"step": 1, "loss": 2.0}', "5", '{"step": null}', '{"foo": 1}', "[]", '{"step": 2, "lo']
+    (tmp_path / "training.jsonl").write_text("\n".join(lines))
+    assert read_log(tmp_path) == [{"step": 1, "loss": 2.0}]
+    keep_log(tmp_path, 1)
+    assert (tmp_path / "training.jsonl").read_text() == lines[0] + "\n"
+
+
+def test_a_run_in_a_folder_elsewhere(records):
+    """In TensorFlow's file system in memory, in place of gs://. No run goes on there: it takes prefixes for folders."""
+    config, folder = BertConfig(100, 16, 1, 2, 32, max_position_embeddings=16, type_vocab_size=2), "ram://run"
+    pretrain(config, find_records(records), folder, options(num_train_steps=4, log_steps=2))
+    assert [line["step"] for line in read_log(folder)] == [2, 4]
+    assert {"checkpoint", "model.ckpt-4.index", "model.ckpt-4.resume.json"} <= set(tf.io.gfile.listdir(folder))
 
 
 def test_a_run_of_the_original_goes_on(golden, records, tmp_path, capsys):

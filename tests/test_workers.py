@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+import zlib
 from pathlib import Path
 
 import keras
@@ -284,6 +285,33 @@ def test_a_chief_that_cannot_write_leaves_it_to_the_first_checkpoint_to_say_so(t
     assert os.listdir(tmp_path) == ["file"]
     monkeypatch.setattr(workers, "gather_from_workers", lambda strategy, number: np.array([[number], [number]]))
     workers.check_one_folder(distribution.get_strategy(), str(tmp_path / "file" / "run"))
+
+
+def test_workers_with_other_settings_are_told_which(monkeypatch):
+    """Each gathers what all have; here the other worker is played."""
+    strategy, ours = distribution.get_strategy(), {"learning_rate": 0.1, "seed": 1, "files": ["a"]}
+    digests = []
+    monkeypatch.setattr(
+        workers, "gather_from_workers", lambda strategy, *own: digests.append(own) or np.array([own, own])
+    )
+    workers.check_same_settings(strategy, ours | {"seed": 2})
+    theirs = iter(
+        [*digests, [zlib.crc32(f"{name}={value!r}".encode()) for name, value in (ours | {"seed": 2}).items()]]
+    )
+    monkeypatch.setattr(workers, "gather_from_workers", lambda strategy, *own: np.array([own, next(theirs)]))
+    with pytest.raises(ValueError, match=r"with different settings: seed \(here 1\). Give all of them the same"):
+        workers.check_same_settings(strategy, ours)
+
+
+@pytest.mark.slow
+def test_workers_with_other_settings_stop_before_the_first_step(tmp_path):
+    records, run = write(tmp_path / "records", range(30)), tmp_path / "run"
+    found = together(("worker", "worker"), (records, run, 3), (records, run, 4))
+    for (code, said, _), steps in zip(found, (3, 4), strict=True):
+        assert code == 1
+        assert said.startswith(
+            f"ERROR the workers were started with different settings: num_train_steps (here {steps})"
+        )
 
 
 def placed(monkeypatch, cluster, job, index):

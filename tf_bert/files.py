@@ -117,6 +117,35 @@ def make_folder(path: str | os.PathLike) -> None:
 
 
 @contextlib.contextmanager
+def locked(folder: str | os.PathLike) -> Iterator[None]:
+    """Keeps a folder for this process; it is free again when the block, or the process, ends.
+
+    Nothing is done where there are no locks: on remote and some network file systems, and on Windows.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
+    descriptor = None
+    try:
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise BlockingIOError(
+            f"another process is training in {os.fspath(folder)}: end it first, or use another output_dir"
+        ) from None
+    except (ImportError, OSError):
+        pass
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
 def atomic_writer(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Writes a file that appears under its name only when it is complete.
 

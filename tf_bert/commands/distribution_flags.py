@@ -43,7 +43,8 @@ def add_distribution_flags(flags: Flags) -> None:
     flags.integer(
         "profile",
         0,
-        "How many steps to trace with TensorFlow's profiler, for TensorBoard, from the sixth on; 0 for none.",
+        "How many steps to trace with TensorFlow's profiler, for TensorBoard, from the sixth on; 0 for none. With "
+        "--iterations_per_loop, how many calls of so many steps.",
         minimum=0,
     )
     flags.integer(

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.files import atomic_writer, open_binary, reason_of
+from tf_bert.files import atomic_writer, exists, open_binary, reason_of
 from tf_bert.progress import Progress, say
 from tf_bert.training import resume
 from tf_bert.training.execution import EvaluationStopped
@@ -29,26 +29,33 @@ class TokenCounter:
 
     Args:
         shares: how many workers read data of their own; those of the others are taken to have as many tokens.
+        parts: into how many batches this data set divides that of a step.
 
     Attributes:
-        tokens: how many so far, over all shares.
+        tokens: how many so far, over all shares; more than were trained on, since batches are made ahead.
+        batches: of how many batches.
 
     Example:
         >>> counter = TokenCounter()
         >>> batches = tf.data.Dataset.from_tensors({"input_mask": tf.constant([[1, 1, 0], [1, 0, 0]])})
         >>> for batch in counter.watch(batches):
-        ...     print(counter.tokens)
-        3
+        ...     print(counter.tokens, counter.per_step())
+        3 3.0
     """
 
-    def __init__(self, shares: int = 1):
-        self.tokens, self.shares = 0, shares
+    def __init__(self, shares: int = 1, parts: int = 1):
+        self.tokens, self.batches, self.shares, self.parts = 0, 0, shares, parts
+
+    def per_step(self) -> float:
+        """The mean number of tokens in the batch of a step."""
+        return self.tokens / max(self.batches, 1) * self.parts
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """The same batches, counted as they are made."""
 
         def count(tokens) -> np.ndarray:
             self.tokens += int(tokens) * self.shares
+            self.batches += 1
             return tokens
 
         def counted(batch: dict) -> dict:
@@ -122,8 +129,7 @@ class ReportTraining(keras.callbacks.Callback):
             left = self.total_steps - self.step
             self._progress = self._open.enter_context(Progress("training", left, "steps", seconds=60.0))
             with _named_errors(self.output_dir):
-                log = open(os.path.join(self.output_dir, LOG_FILE), "a", encoding="utf-8")
-                self._log = self._open.enter_context(log)
+                self._log = self._open.enter_context(tf.io.gfile.GFile(os.path.join(self.output_dir, LOG_FILE), "a"))
                 self._writers = {folder: self._start_writer(folder) for folder in ("", "eval")}
 
     def _start_writer(self, folder: str) -> tf.summary.SummaryWriter:
@@ -142,7 +148,7 @@ class ReportTraining(keras.callbacks.Callback):
         self._sums = {}
 
     def _start_clock(self) -> None:
-        self._time, self._tokens_then = time.monotonic(), self.tokens.tokens if self.tokens else 0
+        self._time = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
         """Moves the bar on, and logs when a round number of steps is reached or passed."""
@@ -162,7 +168,7 @@ class ReportTraining(keras.callbacks.Callback):
         figures = {name: float(logs[name]) for name in sorted(logs, key=_place)}
         rates = {"steps_per_second": (step - self._logged) / seconds}
         if self.tokens:
-            rates["tokens_per_second"] = (self.tokens.tokens - self._tokens_then) / seconds
+            rates["tokens_per_second"] = self.tokens.per_step() * rates["steps_per_second"]
         if self.writes:
             self._write({"step": step, **figures, **rates})
             self._summarize("", {**figures, **rates}, step)
@@ -320,25 +326,24 @@ class StopOnSignal(keras.callbacks.Callback):
 def keep_log(output_dir: str, step: int) -> None:
     """Drops what ``training.jsonl`` says about steps after ``step``: they are run again."""
     path = os.path.join(output_dir, LOG_FILE)
-    lines = read_log(output_dir)
-    kept = [line for line in lines if line["step"] <= step] if step else []
-    if os.path.exists(path):
+    kept = [line for line in read_log(output_dir) if line["step"] <= step] if step else []
+    if exists(path):
         with atomic_writer(path, "w") as file:
             file.writelines(json.dumps(line) + "\n" for line in kept)
 
 
 def read_log(output_dir: str | os.PathLike) -> list[dict]:
-    """The lines of a run's ``training.jsonl``, without one that a killed run left unfinished."""
+    """The lines of a run's ``training.jsonl``, without any that is none: a killed run may have left a part of one."""
     path = os.path.join(os.fspath(output_dir), LOG_FILE)
-    if not os.path.exists(path):
+    if not exists(path):
         return []
     lines = []
     with open_binary(path) as file:
-        for line in file:
-            try:
-                lines.append(json.loads(line))
-            except ValueError:
-                continue
+        for text in file:
+            with contextlib.suppress(ValueError):
+                line = json.loads(text)
+                if isinstance(line, dict) and isinstance(line.get("step"), int):
+                    lines.append(line)
     return lines
 
 

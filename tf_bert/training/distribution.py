@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
+
+from tf_bert.progress import say
 
 STRATEGIES = ("off", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 PRECISIONS = {
@@ -164,7 +167,8 @@ def distribute(
         return batches if static else pad_last_batch(batches, batch_size)
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return make_batches(batch_size)
-    check_batch_size(strategy, batch_size)
+    if not by_worker:
+        check_batch_size(strategy, batch_size)
     replicas = strategy.num_replicas_in_sync
 
     def make_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -243,17 +247,29 @@ def _show_gpus(num_gpus: int | None) -> None:
 
 
 def _multi_worker(num_gpus: int | None) -> tf.distribute.Strategy:
+    example = '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, "task": {"type": "worker", "index": 0}}'
     try:
         config = json.loads(os.environ.get("TF_CONFIG", ""))
-        workers, task = config["cluster"]["worker"], config["task"]
-        address = config["cluster"][task["type"]][int(task["index"])]
-    except (ValueError, KeyError, TypeError, IndexError):
+        cluster, kind, index = config["cluster"], config["task"]["type"], int(config["task"]["index"])
+        workers = [*cluster.get("chief", []), *cluster["worker"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             "multi_worker_mirrored needs the environment variable TF_CONFIG in every worker's process, such as "
-            '{"cluster": {"worker": ["host1:12345", "host2:12345"]}, "task": {"type": "worker", "index": 0}}'
+            f"{example}; it is {os.environ.get('TF_CONFIG', 'not set')}"
         ) from None
-    if task["type"] not in ("chief", "worker"):
-        raise ValueError(f"the task type in TF_CONFIG is {task['type']!r}; those that train are 'chief' and 'worker'")
+    if kind not in ("chief", "worker"):
+        raise ValueError(f"the task type in TF_CONFIG is {kind!r}; those that train are 'chief' and 'worker'")
+    for job, addresses in cluster.items():
+        if not isinstance(addresses, list) or not all(re.fullmatch(r".+:\d+", str(one)) for one in addresses):
+            raise ValueError(f"TF_CONFIG has {addresses!r} for {job}; expected a list of HOST:PORT, as in {example}")
+    if not 0 <= index < len(cluster.get(kind, [])):
+        raise ValueError(
+            f"the task in TF_CONFIG is {kind} {index}, and the cluster there has {len(cluster.get(kind, []))} of that "
+            "kind, counted from 0"
+        )
+    address = cluster[kind][index]
+    if len(workers) > 1:
+        say(f"{kind} {index} at {address} waits until all {len(workers)} workers have begun: {', '.join(workers)}")
     _show_gpus(num_gpus)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -274,9 +290,12 @@ def _tpu(name: str | None, zone: str | None, project: str | None, cores: int | N
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except Exception as error:  # TensorFlow raises whatever the attempt happened to meet
-        named = f" under the name {name!r}" if name else ""
+        named, reason = (
+            f" under the name {name!r}" if name else "",
+            (str(error) or type(error).__name__).splitlines()[0],
+        )
         raise ValueError(
-            f"no TPU found{named} ({str(error).splitlines()[0].rstrip('.')}). TPUs need a machine on Google Cloud and "
+            f"no TPU found{named} ({reason.rstrip('.')}). TPUs need a machine on Google Cloud and "
             "a TensorFlow with TPU support; elsewhere use another strategy"
         ) from None
     strategy = tf.distribute.TPUStrategy(resolver)

@@ -65,6 +65,8 @@ class StepFunction:
                 "learning rate or lengthen the warm-up"
             ) from None
         except LOST as error:
+            if not isinstance(self.model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+                raise  # a file system that does not answer, or a TPU that was taken away
             raise worker_gone(error) from None
 
     def _execute(self, iterator) -> dict:

@@ -161,7 +161,7 @@ def finetune(
     state = begin(model, output_dir, options, data, init_checkpoint)
     if note is not None and is_chief(strategy):
         note()
-    say_start(model, options, state, columns["input_ids"].shape[-1])
+    say_start(model, options, state, f"{options.train_batch_size} x {columns['input_ids'].shape[-1]} tokens")
     while state.step < options.num_train_steps:
 
         def make_batches(size: int, had: int = state.records) -> tf.data.Dataset:

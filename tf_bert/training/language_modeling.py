@@ -159,7 +159,7 @@ def train_language_model(
         "records": blocks.counts(),
     }
     state = begin(model, output_dir, options, data, init_checkpoint)
-    say_start(model, options, state, blocks.block_size)
+    say_start(model, options, state, f"{options.train_batch_size} x {blocks.block_size} tokens")
     held_out = eval_blocks or blocks
 
     def run_evaluation() -> dict[str, float]:

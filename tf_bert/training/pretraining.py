@@ -15,7 +15,7 @@ from tf_bert.data.record_input import check_vocab_size
 from tf_bert.files import make_folder
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.training.distribution import distribute
+from tf_bert.training.distribution import check_batch_size, distribute
 from tf_bert.training.resume import RunState, clean_up
 from tf_bert.training.runs import (
     RunOptions,
@@ -134,9 +134,10 @@ def pretrain(
         "records": records.counts(),
     }
     if options.shard_files and count_workers(strategy) > 1:
+        check_batch_size(strategy, options.train_batch_size, "train_batch_size")
         data["workers"] = count_workers(strategy)
     state = begin(model, output_dir, options, data, init_checkpoint)
-    say_start(model, options, state, records.record_length)
+    say_start(model, options, state, f"{options.train_batch_size} x {records.record_length} tokens")
     evaluate = _evaluator(model, eval_records or records, evaluation) if options.evaluate_every else None
     while state.step < options.num_train_steps:
         # Once, but for float16: where a step overflows, nothing is updated, and its batch is made up for.

@@ -18,14 +18,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints import google, names
-from tf_bert.files import atomic_writer, open_binary
+from tf_bert.files import atomic_writer, locked, open_binary
 from tf_bert.progress import say
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
 
 RESUME_SUFFIX = ".resume.json"
 _KEYS = {"step", "records", "data", "seeds", "optimizer", "metrics"}  # of a file that has no checksum yet
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index$")
-_LEFTOVER = re.compile(r"\.(model\.ckpt-\d+|checkpoint|training\.jsonl|workers)\..*tmp")
+_LEFTOVER = re.compile(r"\.{1,2}(model\.ckpt-\d+|checkpoint|training\.jsonl|workers)\..*tmp")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,13 +167,17 @@ def clean_up(output_dir: str | os.PathLike, keep: int | None = None) -> None:
     Args:
         output_dir: the folder of the run.
         keep: how many checkpoints stay; without it none is removed for its age.
+
+    Raises:
+        BlockingIOError: another process is training there.
     """
     output_dir = os.fspath(output_dir)
-    for name in tf.io.gfile.listdir(output_dir):
-        if _LEFTOVER.match(name):
-            path = os.path.join(output_dir, name)
-            tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
-    _remove_orphans(output_dir, keep)
+    with locked(output_dir):  # what another process is just writing is no leftover
+        for name in tf.io.gfile.listdir(output_dir):
+            if _LEFTOVER.match(name):
+                path = os.path.join(output_dir, name)
+                tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
+        _remove_orphans(output_dir, keep)
 
 
 def metric_sums(model: Trainer) -> dict[str, list]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_bert.checkpoints import formats, gpt, loading, names
 from tf_bert.configs import BertConfig
-from tf_bert.files import atomic_writer
+from tf_bert.files import atomic_writer, locked
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.progress import say
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
@@ -19,7 +19,14 @@ from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.profiling import ProfileSteps
 from tf_bert.training.resume import RunState, restore_run
 from tf_bert.training.trainer import NonFiniteLossError, Trainer
-from tf_bert.training.workers import check_one_folder, check_one_run, count_workers, gather_from_workers, is_chief
+from tf_bert.training.workers import (
+    check_one_folder,
+    check_one_run,
+    check_same_settings,
+    count_workers,
+    gather_from_workers,
+    is_chief,
+)
 
 TASK_HEAD = ("output_weights", "output_bias", "classifier/output_weights", "classifier/output_bias")
 
@@ -80,10 +87,16 @@ def compile_for(model: Trainer, options: RunOptions, optimizer: keras.optimizers
     for layer in model._flatten_layers():
         if strategy_name(model.distribute_strategy) == "tpu" and isinstance(layer, BertEmbeddings):
             layer.use_one_hot_embeddings = True
+    parts = options.gradient_accumulation_steps
+    if parts > options.train_batch_size:
+        raise ValueError(
+            f"gradient_accumulation_steps is {parts}, and a batch of {options.train_batch_size} (train_batch_size) "
+            "cannot be cut into so many"
+        )
     intervals = (options.save_checkpoints_steps, options.log_steps, options.evaluate_every)
     model.compile(
         optimizer or create_optimizer(options.learning_rate, options.num_train_steps, options.num_warmup_steps),
-        gradient_accumulation_steps=options.gradient_accumulation_steps,
+        gradient_accumulation_steps=parts,
         steps_per_execution=min([options.iterations_per_loop, *(steps for steps in intervals if steps)]),
         jit_compile=options.jit_compile,
         recompute=options.recompute,
@@ -108,13 +121,20 @@ def begin(
         init_checkpoint: weights of a new run, in any format that `tf_bert.checkpoints` reads.
 
     Raises:
-        ValueError: the run is beyond ``num_train_steps`` already; several workers found different checkpoints, or one
-            does not see the folder that the chief writes.
+        ValueError: the run is beyond ``num_train_steps`` already; several workers have different settings, found
+            different checkpoints, or do not see the folder that the chief writes.
     """
-    total = options.num_train_steps
+    total, strategy = options.num_train_steps, model.distribute_strategy
+    settings = {
+        **dataclasses.asdict(options),
+        **data,
+        "precision": model.dtype_policy.name,
+        "model": getattr(model, "config", None),
+    }
+    check_same_settings(strategy, settings)
     state = restore_run(model, output_dir)
-    check_one_run(model.distribute_strategy, output_dir, state)
-    check_one_folder(model.distribute_strategy, output_dir)
+    check_one_run(strategy, output_dir, state)
+    check_one_folder(strategy, output_dir)
     if state is None:
         if init_checkpoint:
             report = _load_initial_weights(model, init_checkpoint)
@@ -178,15 +198,15 @@ def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) ->
     return loading.load_weights(model, reader)
 
 
-def say_start(model: Trainer, options: RunOptions, state: RunState, max_seq_length: int) -> None:
-    """Says where, on what and how far a run goes."""
+def say_start(model: Trainer, options: RunOptions, state: RunState, batch: str) -> None:
+    """Says where, on what and how far a run goes; ``batch``: what a global batch is."""
     strategy, parts = model.distribute_strategy, options.gradient_accumulation_steps
     name = strategy_name(strategy).replace("off", "one device")
     replicas = f", {strategy.num_replicas_in_sync} replicas" if strategy.num_replicas_in_sync > 1 else ""
     say(
-        f"{name}{replicas}, global batch {options.train_batch_size} x {max_seq_length} tokens"
-        f"{f' in {parts} micro-batches' if parts > 1 else ''}, {model.count_params():,} parameters, "
-        f"{model.dtype_policy.name}, steps {state.step:,} to {options.num_train_steps:,}, seed {options.seed}"
+        f"{name}{replicas}, global batch {batch}{f' in {parts} micro-batches' if parts > 1 else ''}, "
+        f"{model.count_params():,} parameters, {model.dtype_policy.name}, steps {state.step:,} to "
+        f"{options.num_train_steps:,}, seed {options.seed}"
     )
 
 
@@ -212,9 +232,15 @@ def train(
 
     Raises:
         NonFiniteLossError: names the last good checkpoint.
-        OSError: a checkpoint or a log cannot be written, as on a full disk; names the last good checkpoint too.
+        OSError: a checkpoint or a log cannot be written, as on a full disk; names the last good checkpoint too. Another
+            process is training in ``output_dir`` (BlockingIOError).
         Stopped: SIGTERM came, and the run is saved.
     """
+    with locked(output_dir) if is_chief(model.distribute_strategy) else contextlib.nullcontext():
+        return _train(model, make_batches, output_dir, options, state, evaluate, by_worker)
+
+
+def _train(model, make_batches, output_dir, options, state, evaluate, by_worker) -> RunState:
     total, size = options.num_train_steps, options.train_batch_size
     strategy = model.distribute_strategy
     writes = is_chief(strategy)
@@ -223,7 +249,9 @@ def train(
             f"iterations_per_loop {options.iterations_per_loop:,} is cut to {model.steps_per_execution:,}, the "
             "smallest interval of checkpoints, lines of the log and evaluations"
         )
-    counter = TokenCounter(count_workers(strategy) if by_worker else 1)
+    workers, replicas = count_workers(strategy), strategy.num_replicas_in_sync
+    shares = workers if by_worker else 1
+    counter = TokenCounter(shares, parts=1 if workers == 1 else replicas // shares)  # see `distribute`
     save = SaveCheckpoints(output_dir, size, options.save_checkpoints_steps, options.keep_checkpoints, state, writes)
     stop = StopOnSignal(strategy)
     report = ReportTraining(
@@ -244,6 +272,10 @@ def train(
                     verbose=0,
                 )
             stopped = stop.asked()  # again: a signal may have come after the last step, and the chief has saved now
+    except KeyboardInterrupt:
+        if save.saved:
+            say(f"interrupted: steps after {save.saved} are not saved; the same command goes on from there")
+        raise
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}. The last good checkpoint is {save.saved}") from None
     except ConnectionError:  # another worker is gone, or who reads what is printed: no file is at fault

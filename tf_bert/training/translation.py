@@ -21,7 +21,7 @@ from tf_bert.training.callbacks import read_log
 from tf_bert.training.distribution import distribute, strategy_name
 from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, compile_for, set_seed, train
+from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
 from tf_bert.training.schedules import NoamSchedule, WarmupDecay
 from tf_bert.training.workers import is_chief
 
@@ -150,17 +150,12 @@ def train_translation(
         "batch_tokens": options.train_batch_size,
         "files": [os.path.basename(path) for path in records.files],
         "records": records.count,
+        "rows": [batching.rows(width) for width in batching.widths(records)],  # more where there are many replicas
     }
-    if batching.one_shape:  # other batches than those of several lengths
-        data["rows"] = batching.rows(records.longest)
     state = begin(model, output_dir, options, data, init_checkpoint)
-    replicas = strategy.num_replicas_in_sync
-    say(
-        f"{type(model).__name__}, {model.count_params():,} parameters, {model.dtype_policy.name}, "
-        f"{replicas} replica{'s' * (replicas > 1)}, batches of {options.train_batch_size:,} tokens, "
-        f"{batching.batches_in_pass(records):,} for a pass over {records.count:,} pairs, steps {state.step:,} to "
-        f"{options.num_train_steps:,}, seed {options.seed}"
-    )
+    replicas, batches = strategy.num_replicas_in_sync, batching.batches_in_pass(records)
+    batch = f"{options.train_batch_size:,} tokens, {batches:,} for a pass over {records.count:,} pairs"
+    say_start(model, options, state, batch)
     evaluate = None
     if options.evaluate_every and eval_records:
         evaluate = _Held(model, output_dir, options, eval_records, state)

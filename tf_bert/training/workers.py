@@ -4,7 +4,9 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -80,6 +82,29 @@ def check_one_run(strategy: tf.distribute.Strategy, output_dir: str, state: RunS
             f"found different runs: {'; '.join(f'worker {i} {one}' for i, one in enumerate(said))}. Give all workers "
             "the folder with the checkpoints, or all of them an empty one"
         )
+
+
+def check_same_settings(strategy: tf.distribute.Strategy, settings: Mapping[str, Any]) -> None:
+    """Raises ValueError in every worker where they were started with different settings.
+
+    They would train together all the same, on batches and at rates that none of them was asked for.
+
+    Args:
+        strategy: where they train.
+        settings: name -> value, what is printed alike is the same.
+    """
+    digests = [zlib.crc32(f"{name}={value!r}".encode()) for name, value in settings.items()]
+    summaries = gather_from_workers(strategy, zlib.crc32(repr(digests).encode()), len(digests))  # [workers, 2]
+    if (summaries == summaries[0]).all():
+        return
+    unlike = list(settings)
+    if (summaries[:, 1] == summaries[0, 1]).all():
+        found = gather_from_workers(strategy, *digests)
+        unlike = [name for name, column in zip(settings, found.T, strict=True) if (column != column[0]).any()]
+    here = ", ".join(f"{name} (here {settings[name]!r})" for name in unlike)
+    raise ValueError(
+        f"the workers were started with different settings: {here}. Give all of them the same command and files"
+    )
 
 
 def check_one_folder(strategy: tf.distribute.Strategy, output_dir: str) -> None:
