@@ -307,7 +307,7 @@ def test_a_dead_worker_ends_the_others(victim):
         if "step 20" in line:
             break
     os.kill(processes[victim].pid, signal.SIGKILL)
-    _, errors = processes[1 - victim].communicate(timeout=90)
+    _, errors = processes[1 - victim].communicate(timeout=60)
     assert "ConnectionError: another worker of this job is gone" in errors, errors[-3000:]
     assert processes[1 - victim].returncode != 0
 
