@@ -40,6 +40,7 @@ CASES = {
     "several steps": {"steps_per_execution": 3},
     "all at once": {"gradient_accumulation_steps": 2, "steps_per_execution": 8, "recompute": True},
     "compiled": {"jit_compile": True},
+    "compiled in micro-batches": {"jit_compile": True, "gradient_accumulation_steps": 3, "steps_per_execution": 3},
     "lamb": {"optimizer": "lamb"},
     "keras adam": {"optimizer": "adam"},
     "classification": {"task": "classification", "gradient_accumulation_steps": 2},
@@ -48,6 +49,7 @@ CASES = {
     "vectors": {"task": "vectors"},
     "translation": {"task": "translation", "gradient_accumulation_steps": 2},
     "translation recomputed": {"task": "translation", "gradient_accumulation_steps": 2, "recompute": True},
+    "seq2seq": {"task": "seq2seq", "gradient_accumulation_steps": 2},
     "language modeling": {"task": "language modeling", "gradient_accumulation_steps": 2},
     "elmo": {"task": "elmo"},
 }
@@ -132,9 +134,11 @@ def task_data(task: str, examples: int) -> dict:
     if task == "classification":
         return text | {"label_ids": words[:, 0] % 3, "sample_weight": sample_weight}
     if task == "tagging":
-        return text | {"label_ids": np.where(text["input_mask"], words % 5, IGNORED_LABEL)}
+        labels = np.where(text["input_mask"], words % 5, IGNORED_LABEL)
+        return text | {"label_ids": labels, "sample_weight": sample_weight}
     if task == "questions":
-        return text | {"start_positions": words[:, 0] % 4, "end_positions": words[:, 1] % 4}
+        ends = {"start_positions": words[:, 0] % 4, "end_positions": words[:, 1] % 4}
+        return text | ends | {"sample_weight": sample_weight}
     if task == "vectors":
         pair = {f"pair_{name}": value[:, ::-1] for name, value in text.items()}
         return text | pair | {"sample_weight": sample_weight}
@@ -146,7 +150,7 @@ def task_data(task: str, examples: int) -> dict:
 
 
 OPTIMIZERS = {
-    "adamw": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=1.0),
+    "adamw": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=0.1),
     "by slices": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=0.1, clip_unmerged_slices=True),
     "lamb": lambda: Lamb(1e-3, weight_decay=0.01, global_clipnorm=1.0),
     "adam": lambda: keras.optimizers.Adam(1e-3, global_clipnorm=1.0, epsilon=1e-4),
@@ -258,10 +262,10 @@ def by_hand(strategy) -> dict:
     data = {"x": x, "y": np.array([1.0, 1, 0, 0]), "weight": np.array([1.0, 1, 1, 0]), "boost": np.ones(4)}
     data = {name: value.astype("float32") for name, value in data.items()}
 
-    def fit(optimizer, **changes):
+    def fit(optimizer, micro_batches=1, **changes):
         with strategy.scope():
             model = Product()
-            model.compile(optimizer())
+            model.compile(optimizer(), gradient_accumulation_steps=micro_batches)
         history = model.fit(data | changes, batch_size=4, verbose=0).history
         return model, {"w": model.w.numpy().tolist(), "loss": history["loss"], "norm": history["gradient_norm"]}
 
@@ -271,13 +275,13 @@ def by_hand(strategy) -> dict:
     clipped = {"x": np.array([[1, 4 / 3]] * 2 + [[0, 0]] * 2, "float32"), "y": -6 * one * [1, 1, 0, 0], "weight": one}
     results["clipped"] = fit(lambda: keras.optimizers.SGD(1.0, global_clipnorm=1.0), **clipped)[1]
     boost = np.array([1, 1, 1e35, 1], "float32")  # finite, and infinite when the loss is scaled
-    model, results["overflow on the second replica"] = fit(
-        lambda: keras.optimizers.LossScaleOptimizer(AdamWeightDecay(1.0), initial_scale=2.0**15), boost=boost, y=one
-    )
-    results["overflow on the second replica"] |= {
-        "iterations": int(model.optimizer.iterations.numpy()),
-        "scale": float(model.optimizer.dynamic_scale.numpy()),
-    }
+    scaled = functools.partial(keras.optimizers.LossScaleOptimizer, initial_scale=2.0**15)
+    results["overflow on the second replica"] = {}
+    for parts in (1, 2):
+        model, found = fit(lambda: scaled(AdamWeightDecay(1.0)), parts, boost=boost, y=one)
+        found["iterations"] = int(model.optimizer.iterations.numpy())
+        found["scale"] = float(model.optimizer.dynamic_scale.numpy())
+        results["overflow on the second replica"][parts] = found
     results["kept"] = {parts: kept_by(strategy, parts) for parts in (1, 4)}
     return results
 
