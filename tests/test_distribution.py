@@ -70,6 +70,29 @@ def test_what_cannot_be_had_is_said(name, arguments, message, monkeypatch):
         get_strategy(name, **arguments)
 
 
+def test_a_tpu_is_found_by_its_name_and_set_up(monkeypatch):
+    """With stand-ins for what TensorFlow does with a TPU."""
+    tpu = mock.Mock()
+    tpu.strategy.return_value.num_replicas_in_sync = 4
+    monkeypatch.setattr(distribution, "_made", {})
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", tpu.find)
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", tpu.connect)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", tpu.initialize)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", tpu.strategy)
+    with pytest.raises(ValueError, match="^num_tpu_cores is 8, and the TPU has 4$"):
+        get_strategy("tpu", num_tpu_cores=8)
+    tpu.reset_mock()
+    choices = {"tpu_name": "mine", "tpu_zone": "here", "gcp_project": "ours", "num_tpu_cores": 4}
+    assert get_strategy("tpu", **choices) is get_strategy("tpu", **choices) is tpu.strategy.return_value
+    found = tpu.find.return_value
+    assert tpu.mock_calls == [
+        mock.call.find(tpu="mine", zone="here", project="ours"),
+        mock.call.connect(found),
+        mock.call.initialize(found),
+        mock.call.strategy(found),
+    ]
+
+
 def task(**changes):
     cluster = {"worker": ["localhost:1", "localhost:2"], "evaluator": ["localhost:3"]}
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0} | changes})
