@@ -27,10 +27,11 @@ from test_run_squad import flags as squad_flags
 from test_run_squad import task as squad_task  # noqa: F401
 from test_tagging import flags as tagging_flags
 from test_tagging import task as tagging_task  # noqa: F401
+from test_train_translation import data as translation_folder  # noqa: F401
 
 from tf_bert.commands.finetuning_flags import STOPPED
 from tf_bert.commands.main import main
-from tf_bert.training import distribution, workers
+from tf_bert.training import distribution, finetuning, language_modeling, runs, translation, workers
 from tf_bert.training.callbacks import read_log
 
 RUNS = Path(__file__).with_name("worker_runs.py")
@@ -216,6 +217,29 @@ COMMANDS = {
     "blocks": ("run_language_modeling", "blocks_folder", language_modeling_flags, EVAL),
     "elmo": ("run_language_modeling", "blocks_folder", elmo_flags, EVAL),
 }
+
+
+def translation_flags(folder, output_dir, *more):
+    sizes = ["--hidden_size=8", "--embedding_size=8", "--batch_tokens=300"]
+    return ["--model=seq2seq", f"--data_dir={folder}", f"--output_dir={output_dir}", *sizes, *more]
+
+
+TRANSLATION = {"translation": ("train_translation", "translation_folder", translation_flags, ())}
+
+
+@pytest.mark.parametrize("name", ["classifier", "squad", "ner", "gpt", "blocks", "translation"])
+def test_a_command_that_is_stopped_says_so_by_its_exit_status(name, request, tmp_path, monkeypatch, capsys):
+    def stopped(*arguments, **options):
+        raise runs.Stopped("SIGTERM came: saved X")
+
+    for module in (finetuning, language_modeling, translation):
+        monkeypatch.setattr(module, "train", stopped)
+    command, task, flags, steps = (COMMANDS | TRANSLATION)[name]
+    line = [command, *flags(request.getfixturevalue(task), tmp_path / "run", *steps)]
+    capsys.readouterr()  # what the fixture printed
+    assert main(line) == STOPPED == 75
+    assert capsys.readouterr().out == f"tf-bert {command}: SIGTERM came: saved X\n"
+    assert not (tmp_path / "run" / "eval_results.txt").exists()
 
 
 def figures(folder):
