@@ -29,7 +29,7 @@ from test_tagging import flags as tagging_flags
 from test_tagging import task as tagging_task  # noqa: F401
 from test_train_translation import data as translation_folder  # noqa: F401
 
-from tf_bert.commands.finetuning_flags import STOPPED
+from tf_bert.commands.flags import STOPPED
 from tf_bert.commands.main import main
 from tf_bert.training import distribution, finetuning, language_modeling, runs, translation, workers
 from tf_bert.training.callbacks import read_log
@@ -227,10 +227,25 @@ def translation_flags(folder, output_dir, *more):
 TRANSLATION = {"translation": ("train_translation", "translation_folder", translation_flags, ())}
 
 
-@pytest.mark.parametrize("name", ["classifier", "squad", "ner", "gpt", "blocks", "translation"])
-def test_a_command_that_is_stopped_says_so_by_its_exit_status(name, request, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("classifier", "saved X"),
+        ("squad", "saved X"),
+        ("ner", "saved X"),
+        ("gpt", "saved X"),
+        ("blocks", "saved X"),
+        ("translation", "saved X"),
+        ("classifier", "what is saved stays, and the same command goes on from there"),
+    ],
+)
+def test_a_command_that_is_stopped_says_so_by_its_exit_status(name, said, request, tmp_path, monkeypatch, capsys):
+    """In training, and where nothing is trained, as in evaluation."""
+
     def stopped(*arguments, **options):
-        raise runs.Stopped("SIGTERM came: saved X")
+        if said == "saved X":
+            raise runs.Stopped("SIGTERM came: saved X")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     for module in (finetuning, language_modeling, translation):
         monkeypatch.setattr(module, "train", stopped)
@@ -238,7 +253,8 @@ def test_a_command_that_is_stopped_says_so_by_its_exit_status(name, request, tmp
     line = [command, *flags(request.getfixturevalue(task), tmp_path / "run", *steps)]
     capsys.readouterr()  # what the fixture printed
     assert main(line) == STOPPED == 75
-    assert capsys.readouterr().out == f"tf-bert {command}: SIGTERM came: saved X\n"
+    assert capsys.readouterr().out == f"tf-bert {command}: SIGTERM came: {said}\n"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not (tmp_path / "run" / "eval_results.txt").exists()
 
 

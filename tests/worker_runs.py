@@ -12,7 +12,7 @@ import sys
 import killed_run
 import tensorflow as tf
 
-from tf_bert.commands.finetuning_flags import STOPPED
+from tf_bert.commands.flags import STOPPED
 from tf_bert.data.pretraining_input import find_records
 from tf_bert.training import distribution, pretraining
 

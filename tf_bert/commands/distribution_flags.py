@@ -1,6 +1,6 @@
 """The flags of all training commands that say where and how a model is trained: the original's and ours."""
 
-from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.flags import Flags, UsageError, end_on_sigterm
 from tf_bert.memory import keep_freed_memory
 
 
@@ -100,6 +100,7 @@ def strategy_from_flags(values):
     tpu = {key: getattr(values, key) for key in ("tpu_name", "tpu_zone", "gcp_project", "num_tpu_cores")}
     strategy = distribution.get_strategy(name, num_gpus=values.num_gpus, **(tpu if name == "tpu" else {}))
     distribution.set_precision(values.precision)
+    end_on_sigterm()  # now: the strategy of several workers has set a handler that swallows it
     return strategy
 
 

@@ -11,8 +11,6 @@ from tf_bert.commands.distribution_flags import (
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
-STOPPED = 75  # EX_TEMPFAIL: saved after SIGTERM; the same command goes on
-
 
 def add_finetuning_flags(flags: Flags) -> None:
     """Adds the flags to a command's own."""

@@ -8,8 +8,10 @@ in one line and a non-zero exit status instead of a traceback.
 import difflib
 import functools
 import os
+import signal
 import sys
 import textwrap
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -18,6 +20,7 @@ from absl import flags as absl_flags
 USAGE_ERROR = 2
 FAILED = 1
 INTERRUPTED = 130
+STOPPED = 75  # EX_TEMPFAIL: ended by SIGTERM, saved; the same command goes on
 
 # What the library raises for a user's mistake. Anything else is our own fault and keeps its traceback.
 _USER_ERRORS = (ValueError, KeyError, OSError, ImportError)
@@ -245,6 +248,9 @@ class Flags:
             return self._fail(str(error), USAGE_ERROR)
         except KeyboardInterrupt:
             return self._fail("interrupted", INTERRUPTED)
+        except Terminated:
+            print(f"tf-bert {self.name}: SIGTERM came: what is saved stays, and the same command goes on from there")
+            return STOPPED
         except BrokenPipeError:  # the reader (such as `head`) has gone; nothing is wrong here
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
@@ -259,6 +265,9 @@ class Flags:
             from tf_bert.training.execution import worker_gone
 
             return self._fail(str(worker_gone(error)), FAILED)
+        finally:
+            if signal.getsignal(signal.SIGTERM) is _terminate:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _show_warning(self, otherwise: Callable, message, category, *where, **options) -> None:
         """Shows what the library warns a user of in one line; other warnings as Python does."""
@@ -270,6 +279,20 @@ class Flags:
     def _fail(self, message: str, status: int) -> int:
         print(f"tf-bert {self.name}: error: {' '.join(message.split())}", file=sys.stderr)
         return status
+
+
+class Terminated(SystemExit):
+    """SIGTERM came where nothing is trained."""
+
+
+def _terminate(number, frame) -> None:
+    raise Terminated(STOPPED)
+
+
+def end_on_sigterm() -> None:
+    """From now on SIGTERM ends a command with a line and status `STOPPED`; training has a handler of its own."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
 
 
 class UsageError(ValueError):

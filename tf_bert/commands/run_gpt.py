@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import check_eval_batch_size, strategy_from_flags
 from tf_bert.commands.eval_results import write_and_show
-from tf_bert.commands.finetuning_flags import STOPPED, add_training_flags, needs_fixed_length, training_options
-from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.finetuning_flags import add_training_flags, needs_fixed_length, training_options
+from tf_bert.commands.flags import STOPPED, Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 from tf_bert.commands.run_classifier import (
     add_file_flags,

@@ -11,11 +11,10 @@ from tf_bert.commands.distribution_flags import (
     strategy_from_flags,
 )
 from tf_bert.commands.eval_results import write_and_show
-from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.flags import STOPPED, Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
 EXPORT = "export"
-STOPPED = 75  # EX_TEMPFAIL: saved after SIGTERM; the same command goes on
 
 FLAGS = Flags(
     "run_pretraining",

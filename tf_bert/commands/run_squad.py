@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from tf_bert.commands.distribution_flags import strategy_from_flags
 from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import (
-    STOPPED,
     add_finetuning_flags,
     needs_fixed_length,
     read_config_and_tokenizer,
     training_options,
 )
-from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.flags import STOPPED, Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
 SHUFFLING_SEED = 12345  # the original's, of the order in which training questions are written

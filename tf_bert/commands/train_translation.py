@@ -4,11 +4,10 @@ import os
 from collections.abc import Sequence
 
 from tf_bert.commands.distribution_flags import add_distribution_flags, run_options, strategy_from_flags
-from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.flags import STOPPED, Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
 EXPORT = "export"
-STOPPED = 75  # EX_TEMPFAIL: saved after SIGTERM; the same command goes on
 
 FLAGS = Flags(
     "train_translation",
