@@ -150,6 +150,17 @@ def test_a_worker_that_cannot_begin_ends_the_other_with_one_message(pretraining_
 
 
 @pytest.mark.slow
+def test_several_steps_in_a_call_give_the_same_weights(pretraining_records, tmp_path):
+    """But for rounding: each worker has the loop in its graph, which is another one. The last call is shorter."""
+    for name, more in (("one", ()), ("three", ("iterations_per_loop=3",))):
+        own = (pretraining_records, tmp_path / name, 10, *more)
+        assert [code for code, *_ in together(("worker", "worker"), own, own)] == [0, 0]
+    one, three = (tf.train.load_checkpoint(str(tmp_path / name / "model.ckpt-10")) for name in ("one", "three"))
+    for variable in one.get_variable_to_shape_map():
+        np.testing.assert_allclose(three.get_tensor(variable), one.get_tensor(variable), atol=1e-6, err_msg=variable)
+
+
+@pytest.mark.slow
 def test_a_signal_to_one_worker_stops_an_evaluation_of_all(pretraining_records, uninterrupted, tmp_path):
     """After the first of its three batches; it is made when the run goes on."""
     own = (pretraining_records, tmp_path, 24)
