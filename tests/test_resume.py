@@ -448,6 +448,20 @@ def test_the_time_left_is_that_of_the_steps_left(tmp_path, monkeypatch, capsys, 
     assert [line for line in lines if line.startswith("step")] == rates
 
 
+def test_an_interrupted_run_says_what_is_not_saved(records, tmp_path, monkeypatch, capsys):
+    def interrupt(self, batch, logs=None):
+        if batch == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(callbacks.StopOnSignal, "on_train_batch_end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=9, save_checkpoints_steps=5))
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (
+        said == f"interrupted: steps after {tmp_path}/model.ckpt-5 are not saved; the same command goes on from there"
+    )
+
+
 def test_a_folder_is_trained_in_by_one_process(tmp_path):
     held = "import sys; from tf_bert.files import locked\nwith locked(sys.argv[1]): print(1, flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", held, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

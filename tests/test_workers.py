@@ -352,6 +352,16 @@ def test_workers_with_other_settings_are_told_which(monkeypatch):
     monkeypatch.setattr(workers, "gather_from_workers", lambda strategy, *own: np.array([own, next(theirs)]))
     with pytest.raises(ValueError, match=r"with different settings: seed \(here 1\). Give all of them the same"):
         workers.check_same_settings(strategy, ours)
+    theirs = iter([(0, 2)])  # of another command
+    with pytest.raises(ValueError, match=r"learning_rate \(here 0.1\), seed \(here 1\), files \(here \['a'\]\)"):
+        workers.check_same_settings(strategy, ours)
+
+
+@pytest.mark.slow
+def test_a_batch_that_workers_with_files_of_their_own_cannot_share_is_refused(tmp_path):
+    own = (write(tmp_path / "records", range(30)), tmp_path / "run", 3, "shard_files=1", "train_batch_size=5")
+    for code, said, _ in together(("worker", "worker"), own, own):
+        assert code == 1 and said.startswith("ERROR train_batch_size, 5, is no multiple of the number of replicas, 2")
 
 
 @pytest.mark.slow

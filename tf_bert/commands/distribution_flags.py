@@ -55,7 +55,12 @@ def add_distribution_flags(flags: Flags) -> None:
         minimum=1,
     )
     flags.boolean("use_tpu", False, "Whether to train on a TPU; the same as --distribution_strategy=tpu.")
-    flags.string("tpu_name", None, "The TPU's name, its grpc:// address, or local: this machine's own.")
+    flags.string(
+        "tpu_name",
+        None,
+        "The TPU's name, its grpc:// address, or local: this machine's own. Data are read in this process, which a TPU "
+        "elsewhere is not expected to reach.",
+    )
     flags.string("tpu_zone", None, "The zone of the TPU, where it is not that of this machine.")
     flags.string("gcp_project", None, "The Google Cloud project of the TPU, where it is not that of this machine.")
     flags.integer(

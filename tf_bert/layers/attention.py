@@ -111,7 +111,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Attends from ``x`` to ``memory``, to ``x`` itself, or to a cache."""
         # B batch, F query positions, T key positions, N heads, D width of a head, H = N * D
         # The query is scaled before the product, which could overflow float16, and before the heads are split, since
-        # TensorFlow makes a scale beside the product and the mask one kernel with it, which takes half as long again.
+        # TensorFlow makes a scale beside the product and the mask one kernel with it, which is slower on a CPU.
         query = at_each_position(self.query, x) / math.sqrt(self.hidden_size // self.num_heads)  # [B, F, H]
         query = self.split_heads(query)  # [B, N, F, D]
         key, value = cache or self.keys_and_values(x if memory is None else memory)  # [B, N, T, D]

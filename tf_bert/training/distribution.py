@@ -39,7 +39,8 @@ def get_strategy(
         num_gpus: use the first so many GPUs of this machine, 0 for none; all by default. ``off`` and ``one_device``
             use no more than one.
         tpu_name: the TPU's name, its ``grpc://`` address, or ``local`` for the one that this machine is attached to; by
-            default the one that the environment names.
+            default the one that the environment names. Our training reads its data in this process, which a TPU
+            elsewhere is not expected to reach.
         tpu_zone: the zone of the TPU, where it is not this machine's.
         gcp_project: the project of the TPU, where it is not this machine's.
         num_tpu_cores: how many cores the TPU is expected to have; by default any number.
@@ -156,7 +157,7 @@ def distribute(
             number of workers.
 
     Raises:
-        ValueError: the batch cannot be divided among the workers.
+        ValueError: the batch cannot be divided among the workers; with ``by_worker`` the caller sees to that.
     """
     if by_worker and not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         make_all = make_batches

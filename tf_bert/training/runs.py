@@ -84,9 +84,10 @@ def compile_for(model: Trainer, options: RunOptions, optimizer: keras.optimizers
     On a TPU BERT's words are looked up by a product with a one-hot matrix, as in the original; no saved configuration
     says so, since weights and outputs are the same.
     """
-    for layer in model._flatten_layers():
-        if strategy_name(model.distribute_strategy) == "tpu" and isinstance(layer, BertEmbeddings):
-            layer.use_one_hot_embeddings = True
+    if strategy_name(model.distribute_strategy) == "tpu":
+        for layer in model._flatten_layers():
+            if isinstance(layer, BertEmbeddings):
+                layer.use_one_hot_embeddings = True
     parts = options.gradient_accumulation_steps
     if parts > options.train_batch_size:
         raise ValueError(
