@@ -40,8 +40,11 @@ def measure(source: str, target: str) -> None:
     import keras  # noqa: F401
     import tensorflow as tf
 
-    from tf_bert.checkpoints import convert
-    from tf_bert.models import bert_tasks  # noqa: F401
+    from tf_bert.models import (
+        bert_tasks,  # noqa: F401
+        convert,
+        pretrained,
+    )
 
     tf.zeros(1).numpy()  # starts the runtime
     base = status("VmRSS")
@@ -51,7 +54,7 @@ def measure(source: str, target: str) -> None:
     if target:
         convert.convert(source, target, dtype="float16" if "half" in target else None, **_format(target))
     else:
-        convert.load_model(source)
+        pretrained.load_model(source)
     print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu, status("VmHWM") - base]))
 
 

@@ -177,7 +177,7 @@ def flat(work: str, megabytes: float) -> None:
 
 READING = """
 import sys, time
-from tf_bert.data.pretraining_input import find_records, train_dataset
+from tf_bert.data.pretraining.input import find_records, train_dataset
 batches = iter(train_dataset(find_records(sys.argv[1], 128, 20), 32))
 for _ in range(320):  # fills the buffer
     next(batches)

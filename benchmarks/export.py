@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tf_bert import BertClassifier, BertConfig
-from tf_bert.checkpoints.serving import export_saved_model
+from tf_bert.export.saved_model import export_saved_model
 from tf_bert.tokenization import save_vocab
 
 SENTENCE = "the keeper winds the clock at dusk and the lamp turns again"

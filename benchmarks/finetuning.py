@@ -124,8 +124,8 @@ def strings(value) -> list[str]:
 def prune(data: str, folder: str) -> None:
     """Writes bleurt-tiny with no other pieces than those of the data."""
     from tf_bert import BertConfig
-    from tf_bert.checkpoints import convert, formats
     from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+    from tf_bert.models import convert, pretrained
     from tf_bert.tokenization import FullTokenizer
 
     model, starter = os.path.join(data, "models", "bleurt-tiny"), os.path.join(data, "starter")
@@ -135,7 +135,7 @@ def prune(data: str, folder: str) -> None:
     texts = [text for line in found for text in (strings(json.loads(line)) if line.startswith("{") else [line])]
     pieces = {piece for text in texts for piece in tokenizer.tokenize(text)}
     config = BertConfig.from_json_file(f"{model}/bert_config.json")
-    checkpoint = formats.open_checkpoint(f"{model}/variables/variables", config)
+    checkpoint = pretrained.open_checkpoint(f"{model}/variables/variables", config)
     checkpoint = dataclasses.replace(checkpoint, vocab_file=f"{model}/vocab.txt", settings=settings)
     convert.resize(checkpoint, folder, keep=sorted(pieces))
 

@@ -93,7 +93,7 @@ def prepare(folder: Path, sizes: dict, steps: int):
 
     from tf_bert.commands import create_language_modeling_data, train_bpe
     from tf_bert.configs import GPTConfig
-    from tf_bert.data import language_modeling_input as blocks
+    from tf_bert.data.language_modeling import input as blocks
     from tf_bert.models.gpt import GPT
     from tf_bert.training.runs import set_seed
 
@@ -130,7 +130,7 @@ def prepare(folder: Path, sizes: dict, steps: int):
     held_out = list(blocks.eval_dataset(found, sizes["batch"], **BYTES))
     np.save(folder / "heldout.npy", np.concatenate([array(batch) for batch in held_out]))
     num_bytes = int(sum(np.sum(batch["num_bytes"]) for batch in held_out))
-    (folder / "facts.json").write_text(
+    (folder / "sidecar.json").write_text(
         json.dumps({"steps": steps, "bytes": num_bytes, "sizes": sizes}), encoding="utf-8"
     )
 
@@ -162,10 +162,10 @@ def train_ours(folder: Path, sizes: dict, steps: int):
 
 
 def train_twin(folder: Path, sizes: dict, steps: int, python: str):
-    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    sidecar = json.loads((folder / "sidecar.json").read_text(encoding="utf-8"))
     paths = {"train": "train.npy", "held_out": "heldout.npy", "weights": "weights.npz", "state": "twin.pt"}
     request = {name: str(folder / path) for name, path in paths.items()}
-    request |= {"config": sizes, "training": TRAINING, "threads": os.cpu_count(), "bytes": facts["bytes"]}
+    request |= {"config": sizes, "training": TRAINING, "threads": os.cpu_count(), "bytes": sidecar["bytes"]}
     request |= {"steps": steps, "warmup": WARMUP, "every": EVERY}
     with open(folder / "twin.jsonl", "a", encoding="utf-8") as log:
         subprocess.run([python, "-c", PEER, json.dumps(request)], stdout=log, check=True)
@@ -196,10 +196,10 @@ def main():
     flags = parser.parse_args()
     if flags.side in ("both", "twin") and not flags.peer_python:
         parser.error("--peer_python is needed for the twin")
-    config, facts = SMALL if flags.small else LARGE, flags.folder / "facts.json"
-    if not facts.exists():
+    config, sidecar = SMALL if flags.small else LARGE, flags.folder / "sidecar.json"
+    if not sidecar.exists():
         prepare(flags.folder, config, flags.steps)
-    begun = json.loads(facts.read_text(encoding="utf-8"))
+    begun = json.loads(sidecar.read_text(encoding="utf-8"))
     if (begun["steps"], begun["sizes"]) != (flags.steps, config):
         parser.error(f"{flags.folder} was begun with other sizes, or other --steps: {begun['steps']}")
     for side in ("ours", "twin"):

@@ -125,7 +125,7 @@ class Ours:
 
         from tf_bert.configs import GPTConfig
         from tf_bert.models.gpt import GPT
-        from tf_bert.training.optimization import AdamWeightDecay
+        from tf_bert.trainer.optimization import AdamWeightDecay
 
         keras.utils.set_random_seed(1)
         names = set(GPTConfig.__dataclass_fields__)

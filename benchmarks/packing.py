@@ -27,8 +27,8 @@ from data_creation import VOCAB, read_documents
 
 from tf_bert import BertConfig, BertForPreTraining
 from tf_bert.commands import create_pretraining_data
-from tf_bert.data.pretraining_input import find_records, train_dataset
-from tf_bert.training.optimization import create_optimizer
+from tf_bert.data.pretraining.input import find_records, train_dataset
+from tf_bert.trainer.optimization import create_optimizer
 
 LENGTH, PREDICTIONS = 512, 77
 

@@ -25,8 +25,8 @@ sys.path[:0] = [ROOT, os.path.join(ROOT, "tests")]
 
 import plain_tokenizer  # noqa: E402
 
-from tf_bert.data.squad import SquadExample, convert_examples_to_features  # noqa: E402
-from tf_bert.data.squad_predictions import RawResult, write_predictions  # noqa: E402
+from tf_bert.data.finetuning.squad import SquadExample, convert_examples_to_features  # noqa: E402
+from tf_bert.data.finetuning.squad_predictions import RawResult, write_predictions  # noqa: E402
 from tf_bert.tokenization import FullTokenizer, save_vocab  # noqa: E402
 
 S, N_BEST, MAX_ANSWER = 384, 20, 30

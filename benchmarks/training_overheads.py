@@ -51,7 +51,7 @@ def replicas(options) -> None:
     import tensorflow as tf
 
     from tf_bert import BertConfig, BertForPreTraining
-    from tf_bert.training.optimization import create_optimizer
+    from tf_bert.trainer.optimization import create_optimizer
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -121,7 +121,7 @@ def replicas(options) -> None:
 
 def checkpoint(options) -> None:
     from tf_bert import BertConfig, BertForPreTraining
-    from tf_bert.training.optimization import create_optimizer
+    from tf_bert.trainer.optimization import create_optimizer
     from tf_bert.training.resume import RunState, save_run
 
     model = BertForPreTraining(BertConfig(30522, type_vocab_size=2))

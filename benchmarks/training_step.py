@@ -60,7 +60,7 @@ def tf_bert_calls(layers: int, step: bool, xla: bool):
     import tensorflow as tf
 
     from tf_bert import Bert, BertConfig, BertForPreTraining
-    from tf_bert.training.optimization import create_optimizer
+    from tf_bert.trainer.optimization import create_optimizer
 
     config = BertConfig(VOCAB, num_hidden_layers=layers, type_vocab_size=2)
     batch = {name: tf.constant(value) for name, value in make_batch().items()}

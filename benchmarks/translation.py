@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from tf_bert.checkpoints.names import model_variables
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig
-from tf_bert.data.translation_input import Batching, find_translation_records, train_dataset
+from tf_bert.data.translation.input import Batching, find_translation_records, train_dataset
 from tf_bert.tokenization.subwords import load_subwords
 from tf_bert.training import translation
 
@@ -136,7 +136,7 @@ def main():
         records = find_translation_records(f"{arguments.data_dir}/train-*.tfrecord")
         tokenizers = [load_subwords(path) for path in records.vocab_files()]
         vocab_size = tokenizers[1].vocab_size
-        if records.facts["source_vocab_sha256"] != records.facts["target_vocab_sha256"]:
+        if records.sidecar["source_vocab_sha256"] != records.sidecar["target_vocab_sha256"]:
             source_size = tokenizers[0].vocab_size
         batching = Batching(arguments.batch_tokens, pad_to_bucket=arguments.xla)
         batches = numbers(train_dataset(records, batching, seed=0), steps)

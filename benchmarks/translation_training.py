@@ -30,12 +30,12 @@ import tensorflow as tf
 from translation import TWIN, make_config, numbers, write_job
 
 from tf_bert.checkpoints.names import model_variables
-from tf_bert.checkpoints.translators import average_checkpoints
-from tf_bert.data import translation_scores
-from tf_bert.data.text import read_lines
-from tf_bert.data.translation_input import Batching, find_translation_records, train_dataset
+from tf_bert.data.text.lines import read_lines
+from tf_bert.data.translation import scores as translation_scores
+from tf_bert.data.translation.input import Batching, find_translation_records, train_dataset
 from tf_bert.decoding.beam import BeamSearch
-from tf_bert.decoding.generate import translate
+from tf_bert.decoding.translation import translate
+from tf_bert.models.translator import average_checkpoints
 from tf_bert.tokenization.subwords import load_subwords
 from tf_bert.training import translation
 from tf_bert.training.runs import set_seed
@@ -123,7 +123,7 @@ def main():
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     records = find_translation_records(f"{arguments.data_dir}/train-*.tfrecord")
     tokenizers = [load_subwords(path) for path in records.vocab_files()]
-    shared = records.facts["source_vocab_sha256"] == records.facts["target_vocab_sha256"]
+    shared = records.sidecar["source_vocab_sha256"] == records.sidecar["target_vocab_sha256"]
     config = make_config(arguments, tokenizers[1].vocab_size, None if shared else tokenizers[0].vocab_size)
     options = translation.TranslationOptions(
         num_train_steps=arguments.steps,

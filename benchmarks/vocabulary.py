@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tf_bert.data.text import read_lines
+from tf_bert.data.text.lines import read_lines
 from tf_bert.tokenization.basic import BasicTokenizer
 from tf_bert.tokenization.vocabulary import load_vocab
 from tf_bert.tokenization.vocabulary_training import WordCounts, build_vocabulary

@@ -10,8 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import pytest
 
 import tf_bert  # noqa: F401  before TensorFlow: it chooses kernels
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support import ROOT
 
 
 def _folder(variable: str, name: str) -> Path:

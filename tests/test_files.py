@@ -150,7 +150,7 @@ def test_files_that_cannot_be_opened(tmp_path):
 
 
 REMOTE = """
-from tf_bert.data.text import expand_input_files, read_lines, total_size
+from tf_bert.data.text.lines import expand_input_files, read_lines, total_size
 from tf_bert.files import atomic_writer, is_remote
 import sys
 path = "ram://folder/a.txt"

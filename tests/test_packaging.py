@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import tf_bert
+from tests.support import ROOT
 from tf_bert.commands.main import COMMANDS, main
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_installed_package_has_the_version_and_the_command():

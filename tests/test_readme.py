@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tf_bert.data import builtin_corpus
+from tests.support import ROOT
+from tf_bert.data.text import builtin_corpus
 from tf_bert.tokenization import BasicTokenizer
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What takes minutes is cut short here; `make pretrain` itself is run by .ci/run.
 SHORTER = {
     "--num_train_steps=3600": "--num_train_steps=2",
@@ -115,7 +116,7 @@ def finetuning_folder(tmp_path):
     from tf_bert.tokenization import save_vocab
 
     folder = tmp_path
-    examples = Path(__file__).resolve().parent.parent / "examples"
+    examples = ROOT / "examples"
     (folder / "examples").symlink_to(examples)
     text = " ".join(path.read_text(encoding="utf-8") for path in sorted((examples / "data").iterdir()))
     pieces = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *BasicTokenizer().tokenize(text)])
@@ -159,7 +160,7 @@ def test_gpt_step_by_step(tmp_path, monkeypatch, capsys):
     """Each command as it is printed, but with two steps of training, on the language reference alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(builtin_corpus, "library_docstrings", dict)
-    Path("examples").symlink_to(Path(__file__).resolve().parent.parent / "examples")
+    Path("examples").symlink_to(ROOT / "examples")
     (first, *_) = blocks(section("Pre-train on your own text"), "bash")[0].strip().splitlines()
     assert importlib.import_module("tf_bert.commands.prepare_corpus").main(shlex.split(first)[2:]) == 0
     for line in "".join(blocks(section("GPT"), "bash")).strip().splitlines():
@@ -190,7 +191,7 @@ def test_a_word_in_two_contexts(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     Path("examples/data").mkdir(parents=True)
-    for path in (Path(__file__).resolve().parent.parent / "examples/data").glob("*.t*"):
+    for path in (ROOT / "examples/data").glob("*.t*"):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = lines[::7] if path.name == "senses.tsv" else lines[:60]
         Path("examples/data", path.name).write_text("".join(kept), encoding="utf-8")
@@ -232,7 +233,7 @@ def test_from_seq2seq_to_the_transformer(tmp_path, monkeypatch, capsys):
     finally:
         tf.config.run_functions_eagerly(False)
     for picture in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", README):
-        assert (Path(__file__).resolve().parent.parent / picture).exists(), picture
+        assert (ROOT / picture).exists(), picture
 
 
 def _small(match) -> str:

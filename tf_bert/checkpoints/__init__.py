@@ -1,1 +1,1 @@
-"""Checkpoints: one table of names per model, read and written from the same rows."""
+"""Checkpoint files of all formats: names of variables, reading, writing, vocabulary. Imports no model."""

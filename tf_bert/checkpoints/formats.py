@@ -1,13 +1,12 @@
-"""Which format a checkpoint has, seen by looking, and what travels with the weights: sizes, vocabulary, casing."""
+"""Detects a checkpoint's format and opens it with its config, vocabulary and tokenizer settings."""
 
 import dataclasses
-import importlib
 import os
 import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from tf_bert.checkpoints import catalogue, google, gpt, gpt_config, huggingface, loading, names
+from tf_bert.checkpoints import google, gpt_config, huggingface, loading, names, openai
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
 from tf_bert.configs import BertConfig, Config, GPTConfig
@@ -19,20 +18,6 @@ FORMATS = ("google", "openai", "huggingface", "keras", "weights")
 GOOGLE_CONFIG = "bert_config.json"
 GOOGLE_PREFIX = "bert_model.ckpt"
 VOCABULARY = "vocab.txt"
-
-# Hugging Face's name of an architecture -> module and class of ours. Folders in any format note it in "architectures".
-ARCHITECTURES = {
-    "BertModel": ("tf_bert.models.bert", "Bert"),
-    "BertForPreTraining": ("tf_bert.models.bert", "BertForPreTraining"),
-    "BertForMaskedLM": ("tf_bert.models.bert_masked_lm", "BertForMaskedLM"),
-    "BertForSequenceClassification": ("tf_bert.models.bert_tasks", "BertClassifier"),
-    "BertForTokenClassification": ("tf_bert.models.bert_tasks", "BertTokenClassifier"),
-    "BertForQuestionAnswering": ("tf_bert.models.bert_tasks", "BertQuestionAnswering"),
-    "BertForMultipleChoice": ("tf_bert.models.multiple_choice", "BertMultipleChoice"),
-    "GPT2LMHeadModel": ("tf_bert.models.gpt", "GPT"),
-    "OpenAIGPTLMHeadModel": ("tf_bert.models.gpt", "GPT"),
-    "GPTClassifier": ("tf_bert.models.gpt_tasks", "GPTClassifier"),  # our own name: there is no other like it
-}
 
 
 @dataclasses.dataclass
@@ -46,6 +31,7 @@ class Checkpoint:
         reader: gives the variables under Google's names; those of a GPT under the paths in our model.
         vocab_file: the vocabulary beside it, or None.
         settings: how text is split for it, or None where nothing beside it says so.
+        architecture: Hugging Face's name of the architecture.
     """
 
     path: str
@@ -54,12 +40,7 @@ class Checkpoint:
     reader: loading.Reader
     vocab_file: str | None
     settings: TokenizerSettings | None
-
-    @property
-    def architecture(self) -> str:
-        """Hugging Face's name of the architecture: what the checkpoint says it is, or else what its heads say."""
-        noted = (self.config.extra.get("architectures") or [None])[0]
-        return noted if noted in ARCHITECTURES else architecture_of(self.reader.shapes)
+    architecture: str
 
     def tokenizer(self, **options: Any) -> FullTokenizer | BytePairTokenizer:
         """The tokenizer that belongs to the checkpoint.
@@ -72,7 +53,7 @@ class Checkpoint:
             ValueError: nothing says whether text is to be lower-cased.
         """
         if isinstance(self.config, GPTConfig):
-            return gpt.tokenizer(self.path, self.vocab_file, **options)
+            return openai.tokenizer(self.path, self.vocab_file, **options)
         if self.vocab_file is None:
             raise FileNotFoundError(f"{self.path} has no {VOCABULARY} beside it")
         settings = self.settings
@@ -85,59 +66,36 @@ class Checkpoint:
         return FullTokenizer(self.vocab_file, **settings.to_dict() | options)
 
 
-def open_checkpoint(path_or_name: str | os.PathLike, config: Config | None = None) -> Checkpoint:
-    """Opens a checkpoint of any format, or one of the catalogue, which is fetched where it is not there yet.
+def open_files(path: str, config: Config | None = None) -> Checkpoint:
+    """Opens a checkpoint in Google's, OpenAI's or Hugging Face's format; the format is detected from the files.
 
     Args:
-        path_or_name: a folder laid out as Google's archives, as OpenAI's or as Hugging Face's, the prefix of a
-            TensorFlow 1 checkpoint, a ``.keras`` or ``.weights.h5`` file, or a name that
-            `tf_bert.checkpoints.catalogue` knows.
-        config: the sizes, where no configuration lies beside the weights.
+        path: a folder, or the prefix of a TensorFlow 1 checkpoint.
+        config: the sizes, where no configuration is next to the weights.
 
     Raises:
-        ValueError, FileNotFoundError: nothing there can be read; the message says what was looked for. Or vocabulary,
-            configuration and table do not fit.
+        ValueError, FileNotFoundError: nothing there can be read; the message says what was looked for.
     """
-    path = os.fspath(path_or_name)
-    if not os.path.exists(path) and not os.path.exists(google.checkpoint_prefix(path) + ".index"):
-        path = _fetched(path)
-    if _is_translator(path):
-        raise ValueError(f"{path} holds a translation model, which tf-bert translate and tf-bert attention read")
-    if path.endswith((".keras", ".h5")):
-        checkpoint = _open_keras(path, config)
-    elif gpt.is_gpt(path):
-        format, config, reader, vocab_file = gpt.open_files(path, config)
-        checkpoint = Checkpoint(path, format, config, reader, vocab_file, None)
-    elif _is_hugging_face(path):
+    if openai.is_gpt(path):
+        format, config, reader, vocab_file = openai.open_files(path, config)
+        return Checkpoint(path, format, config, reader, vocab_file, None, architecture_of(reader.shapes))
+    if _is_hugging_face(path):
         config = config or huggingface.read_config(path)
-        checkpoint = _checkpoint(path, "huggingface", config, huggingface.HuggingFaceReader(path), path)
-    else:
-        reader = google.GoogleReader(path)
-        folder = path if os.path.isdir(path) else os.path.dirname(reader.prefix) or "."
-        config = config or _config_beside(folder, reader.prefix)
-        checkpoint = _checkpoint(path, "google", config, reader, folder)
+        return with_companions(path, "huggingface", config, huggingface.HuggingFaceReader(path), path)
+    reader = google.GoogleReader(path)
+    folder = path if os.path.isdir(path) else os.path.dirname(reader.prefix) or "."
+    config = config or config_in(folder, reader.prefix)
+    return with_companions(path, "google", config, reader, folder)
+
+
+def check_vocabulary(checkpoint: Checkpoint) -> None:
+    """Raises ValueError where vocabulary, configuration and table of words do not fit."""
     if checkpoint.vocab_file is not None and isinstance(checkpoint.config, GPTConfig):
-        gpt.check_vocabulary(checkpoint.vocab_file, checkpoint.config)
+        openai.check_vocabulary(checkpoint.vocab_file, checkpoint.config)
     elif checkpoint.vocab_file is not None and WORD_EMBEDDINGS in checkpoint.reader.shapes:
         rows = checkpoint.reader.shapes[WORD_EMBEDDINGS][0]
         lines = len(read_vocab_lines(checkpoint.vocab_file))
-        check_vocabulary_size(lines, checkpoint.config.vocab_size, rows, path)
-    return checkpoint
-
-
-def _fetched(name: str) -> str:
-    try:
-        return catalogue.fetch(name)
-    except KeyError as error:
-        raise FileNotFoundError(
-            f"there is no checkpoint {name}: no such file, folder or prefix of an .index file, and {error.args[0]}"
-        ) from None
-
-
-def _is_translator(path: str) -> bool:
-    from tf_bert.checkpoints.translators import is_translator  # which imports the models
-
-    return is_translator(path)
+        check_vocabulary_size(lines, checkpoint.config.vocab_size, rows, checkpoint.path)
 
 
 def _is_hugging_face(path: str) -> bool:
@@ -148,8 +106,9 @@ def _is_hugging_face(path: str) -> bool:
     )
 
 
-def _config_beside(folder: str, prefix: str) -> BertConfig | GPTConfig:
-    for name, kind in ((gpt.CONFIG, GPTConfig), (GOOGLE_CONFIG, BertConfig)):
+def config_in(folder: str, prefix: str) -> BertConfig | GPTConfig:
+    """Reads the configuration in a folder of weights called ``prefix``."""
+    for name, kind in ((openai.CONFIG, GPTConfig), (GOOGLE_CONFIG, BertConfig)):
         if os.path.exists(file := os.path.join(folder, name)):
             return kind.from_json_file(file)
     export = os.path.join(folder, "export")
@@ -157,36 +116,15 @@ def _config_beside(folder: str, prefix: str) -> BertConfig | GPTConfig:
     raise FileNotFoundError(f"no {GOOGLE_CONFIG} beside the checkpoint {prefix}; it says the model's sizes{hint}")
 
 
-def _checkpoint(path: str, format: str, config: Config, reader: loading.Reader, folder: str) -> Checkpoint:
+def with_companions(path: str, format: str, config: Config, reader: loading.Reader, folder: str) -> Checkpoint:
+    """An opened checkpoint with the vocabulary and tokenizer settings found in ``folder``."""
     if isinstance(config, GPTConfig):
-        return Checkpoint(path, format, config, reader, gpt.vocabulary_file(folder), None)
-    vocab_file = os.path.join(folder, VOCABULARY)
-    settings = TokenizerSettings.read(folder) or TokenizerSettings.from_dict(config.extra)
-    return Checkpoint(path, format, config, reader, vocab_file if os.path.exists(vocab_file) else None, settings)
-
-
-def _open_keras(path: str, config: Config | None) -> Checkpoint:
-    import keras
-
-    folder = os.path.dirname(path) or "."
-    for module in ("bert_tasks", "gpt_tasks"):
-        importlib.import_module(f"tf_bert.models.{module}")  # registers the classes that the file names
-    try:
-        if path.endswith(".keras"):
-            model = keras.saving.load_model(path)
-        else:
-            config = config or _config_beside(folder, path)
-            usual = gpt_config.ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
-            architecture = (config.extra.get("architectures") or [usual])[0]
-            cls = model_class(architecture)
-            model = cls(config, **cls.noted_arguments(config))
-            model.load_weights(path)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be loaded by Keras: {error}") from None
-    if not isinstance(getattr(model, "config", None), BertConfig | GPTConfig):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which is no BERT or GPT of tf_bert")
-    format = "keras" if path.endswith(".keras") else "weights"
-    return _checkpoint(path, format, model.config, ModelReader(model), folder)
+        vocab_file, settings = openai.vocabulary_file(folder), None
+    else:
+        vocab_file = os.path.join(folder, VOCABULARY)
+        vocab_file = vocab_file if os.path.exists(vocab_file) else None
+        settings = TokenizerSettings.read(folder) or TokenizerSettings.from_dict(config.extra)
+    return Checkpoint(path, format, config, reader, vocab_file, settings, architecture_of(reader.shapes))
 
 
 class ModelReader:
@@ -225,18 +163,6 @@ def architecture_of(shapes: Mapping[str, Any]) -> str:
     if "cls/seq_relationship/output_weights" in shapes:
         return "BertForPreTraining"
     return "BertForMaskedLM" if "cls/predictions/output_bias" in shapes else "BertModel"
-
-
-def model_class(architecture: str) -> type:
-    """Our class of an architecture."""
-    module, name = ARCHITECTURES[architecture]
-    return getattr(importlib.import_module(module), name)
-
-
-def architecture_name(model) -> str:
-    """Hugging Face's name of a model's architecture."""
-    found = [name for name, (_, ours) in ARCHITECTURES.items() if ours == type(model).__name__]
-    return found[0] if len(found) == 1 else architecture_of(names.model_variables(model))
 
 
 def copy_companions(folder: str, vocab_file: str | None, settings: TokenizerSettings | None) -> None:

@@ -40,8 +40,8 @@ def run(flags) -> None:
         raise UsageError("there is no text to look at: give one in quotes")
 
     load_tensorflow()
-    from tf_bert.checkpoints.translators import is_translator, load_translator
     from tf_bert.models.gpt import GPT
+    from tf_bert.models.translator import is_translator, load_translator
     from tf_bert.visualization import attention
     from tf_bert.visualization.page import write_attention_page
     from tf_bert.visualization.plots import plot_matrix, plot_positions
@@ -85,11 +85,10 @@ def _chosen(flags, maps):
 
 def _load(path: str):
     """The model and its tokenizer: a GPT, or the encoder of a BERT."""
-    from tf_bert.checkpoints.convert import load_model
-    from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.configs import GPTConfig
     from tf_bert.models.bert import Bert
     from tf_bert.models.gpt import GPT
+    from tf_bert.models.pretrained import load_model, open_checkpoint
 
     checkpoint = open_checkpoint(path)
     return load_model(path, GPT if isinstance(checkpoint.config, GPTConfig) else Bert), checkpoint.tokenizer()

@@ -69,12 +69,13 @@ def show_entry(entry: catalogue.Entry) -> None:
 def show_checkpoint(path: str) -> None:
     """Prints what a checkpoint on the disk holds."""
     load_tensorflow()
-    from tf_bert.checkpoints import formats, loading
+    from tf_bert.checkpoints import loading
+    from tf_bert.models import pretrained
 
-    checkpoint = formats.open_checkpoint(path)
+    checkpoint = pretrained.open_checkpoint(path)
     weights, slots = loading.sizes(checkpoint.reader)
     print(f"format: {checkpoint.format}")
-    print(f"architecture: {checkpoint.architecture} ({formats.ARCHITECTURES[checkpoint.architecture][1]})")
+    print(f"architecture: {checkpoint.architecture} ({pretrained.ARCHITECTURES[checkpoint.architecture][1]})")
     print(f"weights: {weights:,} bytes")
     print(f"optimizer: {slots:,} bytes")
     print(f"vocabulary: {checkpoint.vocab_file or 'none beside it'}")

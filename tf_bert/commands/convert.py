@@ -42,12 +42,13 @@ def run(flags) -> None:
     if flags.half and flags.bfloat16:
         raise ValueError("--half and --bfloat16 exclude each other")
     load_tensorflow()
-    from tf_bert.checkpoints import convert, formats, loading
+    from tf_bert.checkpoints import loading
     from tf_bert.configs import GPTConfig
+    from tf_bert.models import convert, pretrained
 
     dtype = "float16" if flags.half else "bfloat16" if flags.bfloat16 else None
     checkpoint = convert.convert(flags.input, flags.output, flags.format, dtype, flags.optimizer)
-    written = formats.open_checkpoint(flags.output)
+    written = pretrained.open_checkpoint(flags.output)
     weights, slots = loading.sizes(written.reader)
     moments = 2 * sum(loading.sizes(checkpoint.reader)[:1])
     print(f"read {checkpoint.path}: {checkpoint.format}, {checkpoint.architecture}")

@@ -32,8 +32,8 @@ FLAGS.boolean("pack", True, "Whether a block goes on with the next document; --n
 
 def run(flags) -> None:
     """Writes the records and says how many."""
-    from tf_bert.data.language_modeling import write_language_modeling_records
-    from tf_bert.data.text import expand_input_files, refuse_outputs_among
+    from tf_bert.data.language_modeling.blocks import write_language_modeling_records
+    from tf_bert.data.text.lines import expand_input_files, refuse_outputs_among
     from tf_bert.tokenization.byte_pair import GPT1Tokenizer, GPT2Tokenizer
     from tf_bert.tokenization.vocabulary import vocab_sha256
 
@@ -44,7 +44,7 @@ def run(flags) -> None:
     files = expand_input_files(flags.input_file)
     refuse_outputs_among(files, outputs)
     tokenizer = (GPT2Tokenizer if flags.tokenizer == "gpt2" else GPT1Tokenizer)(flags.vocab_dir)
-    facts = {
+    sidecar = {
         "tokenizer": flags.tokenizer,
         "vocab_file": os.path.abspath(tokenizer.vocab_file),
         "vocab_sha256": vocab_sha256(tokenizer.vocab_file),
@@ -52,7 +52,7 @@ def run(flags) -> None:
         "end_id": tokenizer.end_of_text_id,
     }
     counts = write_language_modeling_records(
-        files, tokenizer, outputs, flags.block_size, boundary=flags.documents, packed=flags.pack, facts=facts
+        files, tokenizer, outputs, flags.block_size, boundary=flags.documents, packed=flags.pack, sidecar=sidecar
     )
     for name, count in counts.items():
         print(f"{name:<10} {count:>14,}")

@@ -127,11 +127,11 @@ FLAGS.integer("log_examples", 0, "How many of the first records to show; the ori
 
 def run(flags) -> None:
     """Checks what can be checked early, makes the records, prints a summary."""
-    from tf_bert.data.corpus import LineEncoder
-    from tf_bert.data.pairing import InstanceOptions
-    from tf_bert.data.report import check_vocabulary, summary, warn_about_options
-    from tf_bert.data.sidecar import read_sidecar
-    from tf_bert.data.text import expand_input_files
+    from tf_bert.data.pretraining.corpus import LineEncoder
+    from tf_bert.data.pretraining.pairing import InstanceOptions
+    from tf_bert.data.pretraining.report import check_vocabulary, summary, warn_about_options
+    from tf_bert.data.text.lines import expand_input_files
+    from tf_bert.data.tfrecord.sidecar import read_sidecar
     from tf_bert.tokenization import FullTokenizer
 
     start = time.monotonic()
@@ -158,10 +158,10 @@ def run(flags) -> None:
 
 
 def _make_exact(flags, options, encoder, files: Sequence[str], outputs: Sequence[str]):
-    from tf_bert.data.corpus import read_corpus
-    from tf_bert.data.pretraining import instances_of_corpus, write_instance_to_example_files
-    from tf_bert.data.report import warn_about_corpus
-    from tf_bert.data.sidecar import write_sidecar
+    from tf_bert.data.pretraining.corpus import read_corpus
+    from tf_bert.data.pretraining.create import instances_of_corpus, write_instance_to_example_files
+    from tf_bert.data.pretraining.report import warn_about_corpus
+    from tf_bert.data.tfrecord.sidecar import write_sidecar
 
     tokenizer = encoder.tokenizer
     corpus = read_corpus(
@@ -192,12 +192,12 @@ def _make_exact(flags, options, encoder, files: Sequence[str], outputs: Sequence
         masked_lm_prob=options.masked_lm_prob,
     )
     for path, number in zip(outputs, numbers, strict=True):
-        write_sidecar(path, _facts(flags, options, tokenizer) | {"records": number})
+        write_sidecar(path, _sidecar(flags, options, tokenizer) | {"records": number})
     return corpus.counts, instances.counts
 
 
 def _make_sharded(flags, options, encoder, files: Sequence[str], outputs: Sequence[str]):
-    from tf_bert.data.sharded import ShardedRun
+    from tf_bert.data.pretraining.create_sharded import ShardedRun
 
     work_folder = flags.work_folder or flags.output_file.strip() + ".work"
     others = set(glob.glob(glob.escape(flags.output_file.strip()) + "-[0-9]*-of-[0-9]*")) - set(outputs)
@@ -217,18 +217,18 @@ def _make_sharded(flags, options, encoder, files: Sequence[str], outputs: Sequen
         random_seed=flags.random_seed,
         replace_with_special_tokens=flags.replace_with_special_tokens,
         documents_end_with_files=flags.documents_end_with_files,
-        facts=_facts(flags, options, encoder.tokenizer),
+        sidecar=_sidecar(flags, options, encoder.tokenizer),
     )
     if flags.runner is None:
         return run.make(flags.num_workers)
-    from tf_bert.data import beam
+    from tf_bert.data.pretraining import create_on_beam
 
-    return beam.make(run, flags.runner, flags.runner_flags, flags.num_workers)
+    return create_on_beam.make(run, flags.runner, flags.runner_flags, flags.num_workers)
 
 
-def _facts(flags, options, tokenizer) -> dict[str, Any]:
+def _sidecar(flags, options, tokenizer) -> dict[str, Any]:
     """What stands in the ``.json`` beside each file."""
-    from tf_bert.data.pretraining import replacement_ids
+    from tf_bert.data.pretraining.create import replacement_ids
     from tf_bert.tokenization.vocabulary import SPECIAL_TOKENS, vocab_sha256
 
     pool = replacement_ids(tokenizer.vocab, flags.replace_with_special_tokens)
@@ -290,7 +290,7 @@ def _local_folder(path: str) -> str | None:
 
 
 def _word_splitter(flags):
-    from tf_bert.data.corpus import ImportedWords, MarkedWords
+    from tf_bert.data.pretraining.corpus import ImportedWords, MarkedWords
 
     if flags.word_marker is None and flags.word_splitter is None:
         return None

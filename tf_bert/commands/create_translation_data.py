@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tf_bert.commands.flags import Flags, UsageError
-from tf_bert.data.toy_translation import TASKS
+from tf_bert.data.translation.toy_pairs import TASKS
 from tf_bert.tokenization.subwords import SUBWORDS
 
 FLAGS = Flags(
@@ -47,7 +47,7 @@ FLAGS.integer("seed", 12345, "Seed of a task.")
 
 def run(flags) -> None:
     """Makes the vocabulary, then the records; prints what became of the pairs."""
-    from tf_bert.data.translation import Cleaning, is_held_out, write_pairs
+    from tf_bert.data.translation.pairs import Cleaning, is_held_out, write_pairs
     from tf_bert.files import atomic_writer, make_folder
     from tf_bert.tokenization.subwords import load_subwords
 
@@ -82,9 +82,9 @@ def run(flags) -> None:
 
 def _pairs(flags) -> Callable[[str], Iterator[tuple[str, str]]]:
     """Checks what is to be read, and returns a function that reads it anew, with progress."""
-    from tf_bert.data.text import expand_input_files, total_size
-    from tf_bert.data.toy_translation import make_pairs
-    from tf_bert.data.translation import read_pairs
+    from tf_bert.data.text.lines import expand_input_files, total_size
+    from tf_bert.data.translation.pairs import read_pairs
+    from tf_bert.data.translation.toy_pairs import make_pairs
     from tf_bert.progress import Progress
 
     given = [name for name in ("source_file", "input_file", "task") if getattr(flags, name)]
@@ -113,7 +113,7 @@ def _pairs(flags) -> Callable[[str], Iterator[tuple[str, str]]]:
 
 def _vocabularies(flags, pairs) -> tuple[str, str]:
     """The files of source and target vocabulary, learned from all pairs that are not held out if need be."""
-    from tf_bert.data.translation import is_held_out
+    from tf_bert.data.translation.pairs import is_held_out
     from tf_bert.tokenization.subwords import train_subwords
 
     if flags.vocab_file:

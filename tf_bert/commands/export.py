@@ -42,9 +42,9 @@ def run(flags) -> None:
     if os.path.isdir(flags.output) or chosen == "saved_model" and os.path.exists(flags.output):
         raise ValueError(f"{flags.output} is there already; choose another place")
     load_tensorflow()
-    from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.configs import GPTConfig
-    from tf_bert.data.label_list import noted_labels
+    from tf_bert.data.finetuning.label_list import noted_labels
+    from tf_bert.models.pretrained import open_checkpoint
 
     noted = noted_labels(flags.checkpoint) or {}
     checkpoint = open_checkpoint(flags.checkpoint)
@@ -56,7 +56,7 @@ def run(flags) -> None:
     model = _model(flags, checkpoint)
     length = flags.max_seq_length or noted.get("max_seq_length")
     if chosen == "saved_model":
-        from tf_bert.checkpoints.serving import export_saved_model
+        from tf_bert.export.saved_model import export_saved_model
 
         labels = _labels(flags, noted)
         export_saved_model(model, flags.output, labels, length, flags.max_answer_length)
@@ -68,14 +68,14 @@ def run(flags) -> None:
             f"({', '.join(f'{name}=tf.constant([...])' for name in taken)})"
         )
         return
-    from tf_bert.checkpoints import numeric_export
+    from tf_bert.export import litert_and_onnx
 
     length = min(length or 128, model.config.max_position_embeddings)
     if chosen == "litert":
-        difference = numeric_export.export_litert(model, flags.output, length)
+        difference = litert_and_onnx.export_litert(model, flags.output, length)
         size = f"1 x {length} ids"
     else:
-        difference = numeric_export.export_onnx(model, flags.output, length)
+        difference = litert_and_onnx.export_onnx(model, flags.output, length)
         size = f"any number x {length} ids"
     outputs = ", ".join(model.text_outputs)
     print(f"{flags.output}: {outputs} for {size}; at most {difference:.1g} from {type(model).__name__}'s own")
@@ -83,20 +83,20 @@ def run(flags) -> None:
 
 def _export_gpt(flags, checkpoint, noted: dict) -> str:
     """Writes the SavedModel of a GPT; returns what it takes and gives."""
-    from tf_bert.checkpoints.convert import load_model
+    from tf_bert.models.pretrained import load_model
 
     model = load_model(flags.checkpoint)
     load = f"import tensorflow as tf; tf.saved_model.load({flags.output!r})"
     if checkpoint.architecture == "GPTClassifier":
-        from tf_bert.checkpoints.gpt_serving import export_gpt_classifier
+        from tf_bert.export.gpt_saved_model import export_gpt_classifier
 
         length = flags.max_seq_length or noted.get("max_seq_length")
         export_gpt_classifier(model, checkpoint.tokenizer(), flags.output, _labels(flags, noted), length)
         taken = {"similarity": ", text_pairs=...", "multiple_choice": ", choices=..."}.get(model.task, "")
         call = f"signatures['serving_default'](texts=tf.constant([...]){taken})"
         return f"GPTClassifier with its tokenizer. {load}.{call}"
-    from tf_bert.checkpoints.text_generation import export
     from tf_bert.decoding.beam import BeamSearch
+    from tf_bert.export.generation_saved_model import export
 
     search = BeamSearch(flags.beam_size) if flags.beam_size > 1 else None
     options = {"search": search, "max_length": flags.max_length, "prompt_length": flags.max_seq_length}
@@ -106,8 +106,8 @@ def _export_gpt(flags, checkpoint, noted: dict) -> str:
 
 def _model(flags, checkpoint):
     """The model, of the class that its checkpoint was trained as, or one of vectors."""
-    from tf_bert.checkpoints.convert import load_model
     from tf_bert.models.bert_encoder import BertEncoder
+    from tf_bert.models.pretrained import load_model
 
     if flags.pooling:
         try:
@@ -127,7 +127,7 @@ def _model(flags, checkpoint):
 
 def _labels(flags, noted: dict) -> list[str]:
     """The labels that were given, or those that were noted; they must not contradict each other."""
-    from tf_bert.data.label_list import check_labels
+    from tf_bert.data.finetuning.label_list import check_labels
 
     if not flags.labels:
         return noted.get("labels", [])

@@ -60,8 +60,8 @@ def run(flags) -> None:
             f"max_seq_length is {flags.max_seq_length}, and {flags.bert_config_file} has max_position_embeddings "
             f"{config.max_position_embeddings}"
         )
-    from tf_bert.data.extracted_features import WRITERS, pool
-    from tf_bert.data.text import refuse_outputs_among, total_size
+    from tf_bert.data.finetuning.extracted_features import WRITERS, pool
+    from tf_bert.data.text.lines import refuse_outputs_among, total_size
     from tf_bert.progress import Progress, say
     from tf_bert.tokenization.full import FullTokenizer
     from tf_bert.tokenization.vocabulary import validate_case_matches_checkpoint
@@ -105,8 +105,8 @@ def _load(flags, config, layers: list[int]):
     """The encoder, which returns what is wanted of it as ``vectors`` [B, S, layers, H]."""
     from keras import ops
 
-    from tf_bert.checkpoints.convert import load_model
     from tf_bert.models.bert import Bert
+    from tf_bert.models.pretrained import load_model
 
     class ChosenLayers(Bert):
         """An encoder that returns some of its layers in one tensor."""
@@ -122,10 +122,10 @@ def _load(flags, config, layers: list[int]):
 
 def _vectors(flags, tokenizer, model, progress) -> Iterator[tuple[list[str], object]]:
     """Yields the pieces of each line and their vectors [T, layers, H], in order."""
-    from tf_bert.data.classification import convert_single_example
-    from tf_bert.data.extracted_features import read_example
-    from tf_bert.data.text import read_lines
-    from tf_bert.training.prediction import predict_by_length, stack
+    from tf_bert.data.finetuning.classification import convert_single_example
+    from tf_bert.data.finetuning.extracted_features import read_example
+    from tf_bert.data.text.lines import read_lines
+    from tf_bert.trainer.prediction import predict_by_length, stack
 
     lines = enumerate(read_lines(flags.input_file, progress))
     while chunk := list(itertools.islice(lines, BATCHES_AT_ONCE * flags.batch_size)):

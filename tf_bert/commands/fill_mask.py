@@ -34,11 +34,10 @@ def run(flags) -> None:
 def print_fillings(path: str, texts: Sequence[str], top_k: int) -> None:
     """Loads a checkpoint and prints the likeliest words for each [MASK] of some texts."""
     load_tensorflow()
-    from tf_bert.checkpoints.convert import load_model
-    from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.models.bert import BertForPreTraining
     from tf_bert.models.bert_masked_lm import BertForMaskedLM
     from tf_bert.models.fill_mask import fill_mask
+    from tf_bert.models.pretrained import load_model, open_checkpoint
     from tf_bert.tokenization.full import FullTokenizer
 
     checkpoint = open_checkpoint(path)

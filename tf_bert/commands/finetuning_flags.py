@@ -147,7 +147,7 @@ def _config_and_vocabulary(flags):
                 f"missing --{' and --'.join(missing)}, and there is no checkpoint beside which they might lie"
             )
         load_tensorflow()
-        from tf_bert.checkpoints.formats import open_checkpoint
+        from tf_bert.models.pretrained import open_checkpoint
 
         strategy_from_flags(flags)  # several workers' has to be made before a .keras file is loaded
         try:

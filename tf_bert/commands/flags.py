@@ -262,7 +262,7 @@ class Flags:
         except Exception as error:  # TensorFlow's, in making a model or a data set: those of a step are named there
             if "Collective ops is aborted by" not in str(error) or os.environ.get("TF_BERT_TRACEBACK"):
                 raise
-            from tf_bert.training.execution import worker_gone
+            from tf_bert.trainer.execution import worker_gone
 
             return self._fail(str(worker_gone(error)), FAILED)
         finally:

@@ -64,10 +64,9 @@ def run(flags) -> None:
     if flags.num_samples > 1 and not drawn:
         raise UsageError("--num_samples needs draws: give --temperature, --top_k or --top_p")
     load_tensorflow()
-    from tf_bert.checkpoints.convert import load_model
-    from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.configs import GPTConfig
     from tf_bert.models.gpt import GPT
+    from tf_bert.models.pretrained import load_model, open_checkpoint
 
     checkpoint = open_checkpoint(flags.checkpoint)
     if not isinstance(checkpoint.config, GPTConfig):

@@ -53,7 +53,7 @@ def run(flags) -> None:
     """Loads the model, reads and prints."""
     load_tensorflow()
     from tf_bert.progress import Progress
-    from tf_bert.training.text_prediction import predict_lines
+    from tf_bert.serving.predictors import predict_lines
 
     predictor = _predictor(flags)
     at_once = 1 if sys.stdin.isatty() else BATCHES_AT_ONCE * flags.batch_size
@@ -91,11 +91,11 @@ def _line(flags, predictor, result: dict) -> str:
 
 
 def _predictor(flags):
-    from tf_bert.checkpoints.formats import open_checkpoint
     from tf_bert.configs import BertConfig, GPTConfig
-    from tf_bert.data.label_list import noted_labels
-    from tf_bert.data.squad_predictions import AnswerOptions
-    from tf_bert.training import text_prediction
+    from tf_bert.data.finetuning.label_list import noted_labels
+    from tf_bert.data.finetuning.squad_predictions import AnswerOptions
+    from tf_bert.models.pretrained import open_checkpoint
+    from tf_bert.serving import predictors
 
     config = BertConfig.from_json_file(flags.bert_config_file) if flags.bert_config_file else None
     checkpoint = open_checkpoint(flags.checkpoint, config)
@@ -114,9 +114,9 @@ def _predictor(flags):
     arguments = (model, tokenizer, _labels(flags, checkpoint, model, noted), length, flags.batch_size)
     if architecture != "BertForQuestionAnswering":
         kinds = {
-            "BertForSequenceClassification": text_prediction.ClassifierPredictor,
-            "BertForTokenClassification": text_prediction.TaggerPredictor,
-            "BertForMultipleChoice": text_prediction.ChoicePredictor,
+            "BertForSequenceClassification": predictors.ClassifierPredictor,
+            "BertForTokenClassification": predictors.TaggerPredictor,
+            "BertForMultipleChoice": predictors.ChoicePredictor,
         }
         return kinds[architecture](*arguments)
     version_2 = flags.version_2_with_negative
@@ -129,11 +129,11 @@ def _predictor(flags):
         text_as_in_document=True,
     )
     lengths = {"doc_stride": flags.doc_stride, "max_query_length": flags.max_query_length}
-    return text_prediction.AnswerPredictor(*arguments, options=options, **lengths)
+    return predictors.AnswerPredictor(*arguments, options=options, **lengths)
 
 
 def _gpt_predictor(flags, checkpoint, noted: dict):
-    from tf_bert.training.text_prediction import GPTChoicePredictor, GPTClassifierPredictor
+    from tf_bert.serving.predictors import GPTChoicePredictor, GPTClassifierPredictor
 
     if checkpoint.architecture != "GPTClassifier":
         raise ValueError(
@@ -194,10 +194,9 @@ def _tokenizer_inside(config: dict):
 
 def _model(flags, checkpoint, architecture: str):
     """The model; all of it has to come from the checkpoint."""
-    from tf_bert.checkpoints.convert import load_model
-    from tf_bert.checkpoints.formats import model_class
+    from tf_bert.models.pretrained import ARCHITECTURES, load_model
 
-    cls = model_class(architecture)
+    cls = ARCHITECTURES[architecture]
     loaded = getattr(checkpoint.reader, "model", None)
     if type(loaded) is cls and checkpoint.format == "keras":
         return loaded
@@ -217,7 +216,7 @@ def _labels(flags, checkpoint, model, noted: dict) -> list[str]:
     outputs = getattr(model, "num_labels", None)
     if outputs is None or getattr(model, "kind", None) == "regression":
         return []
-    from tf_bert.data.label_list import check_labels
+    from tf_bert.data.finetuning.label_list import check_labels
 
     theirs = checkpoint.config.extra.get("id2label") or {}  # Hugging Face's
     labels = [label.strip() for label in flags.labels.split(",")] if flags.labels else list(noted["labels"])

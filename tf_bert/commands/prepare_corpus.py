@@ -46,8 +46,8 @@ FLAGS.enum(
 
 def run(flags) -> None:
     """Reads, splits, writes, prints a summary."""
-    from tf_bert.data.builtin_corpus import builtin_corpus
-    from tf_bert.data.documents import HeldOutSplit
+    from tf_bert.data.text.builtin_corpus import builtin_corpus
+    from tf_bert.data.text.documents import HeldOutSplit
     from tf_bert.files import atomic_writer
 
     if bool(flags.input_file) == flags.builtin_corpus:
@@ -67,8 +67,8 @@ def run(flags) -> None:
 
 
 def _read(flags, outputs: list[str], layouts: dict[str, int]) -> Iterator[str]:
-    from tf_bert.data.documents import find_files, read_documents
-    from tf_bert.data.text import refuse_outputs_among, total_size
+    from tf_bert.data.text.documents import find_files, read_documents
+    from tf_bert.data.text.lines import refuse_outputs_among, total_size
     from tf_bert.progress import Progress
 
     files = find_files(flags.input_file)

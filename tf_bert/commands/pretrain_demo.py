@@ -150,8 +150,8 @@ def _command(name: str, *arguments: str) -> int:
 
 def _count(text: str, vocab_file: str, records: str, do_lower_case: bool) -> dict[str, float]:
     """How many masked words of the held-out records counting gets right."""
-    from tf_bert.data.corpus import LineEncoder, read_corpus
-    from tf_bert.data.left_neighbours import baselines, read_questions
+    from tf_bert.data.pretraining.corpus import LineEncoder, read_corpus
+    from tf_bert.data.pretraining.left_neighbours import baselines, read_questions
     from tf_bert.tokenization.full import FullTokenizer
 
     corpus = read_corpus([text], LineEncoder(FullTokenizer(vocab_file, do_lower_case)))
@@ -200,7 +200,7 @@ def _verdict(run_dir: str, accuracies: dict[str, float], steps: int) -> bool:
 
 def _fill(export: str, heldout: str) -> None:
     """Fills a mask in three held-out sentences."""
-    from tf_bert.checkpoints.formats import open_checkpoint
+    from tf_bert.models.pretrained import open_checkpoint
 
     sentences = masked_sentences(heldout, open_checkpoint(export).tokenizer())
     print("\nHeld-out sentences with a word masked (tf-bert fill_mask):")
@@ -211,7 +211,7 @@ def _fill(export: str, heldout: str) -> None:
 
 def masked_sentences(path: str, tokenizer, count: int = 3) -> list[tuple[str, str]]:
     """Sentences of a file, each with [MASK] in place of a word that is one piece of the vocabulary, and that word."""
-    from tf_bert.data.text import read_lines
+    from tf_bert.data.text.lines import read_lines
 
     candidates = []
     for line in map(str.strip, read_lines(path)):

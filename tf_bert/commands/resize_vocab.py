@@ -27,7 +27,7 @@ FLAGS.integer("seed", 0, "Of the vectors of new pieces.")
 def run(flags) -> None:
     """Runs the command."""
     load_tensorflow()
-    from tf_bert.checkpoints import convert, formats
+    from tf_bert.models import convert, pretrained
     from tf_bert.tokenization.vocabulary import read_vocab_lines
 
     add = [word.strip() for word in (flags.add or "").split(",") if word.strip()]
@@ -36,7 +36,7 @@ def run(flags) -> None:
     if not add and keep is None:
         raise ValueError("nothing to do: give --add, --add_file or --keep_file")
     resized = convert.resize(
-        formats.open_checkpoint(flags.input), flags.output, add, keep, flags.use_unused, flags.seed
+        pretrained.open_checkpoint(flags.input), flags.output, add, keep, flags.use_unused, flags.seed
     )
     print(f"wrote {flags.output}: {resized}")
 

@@ -14,7 +14,7 @@ from tf_bert.commands.finetuning_flags import (
 )
 from tf_bert.commands.flags import STOPPED, Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
-from tf_bert.data.label_list import LABELS_FILE, check_labels, noted_labels
+from tf_bert.data.finetuning.label_list import LABELS_FILE, check_labels, noted_labels
 
 
 def add_classifier_flags(flags: Flags) -> None:
@@ -143,9 +143,9 @@ def run(flags) -> int:
 
 
 def _processor(flags):
-    from tf_bert.data.multiple_choice import ChoiceFilesProcessor
-    from tf_bert.data.own_files import ENDINGS, OwnFilesProcessor
-    from tf_bert.data.processors import find_processor
+    from tf_bert.data.finetuning.glue import find_processor
+    from tf_bert.data.finetuning.multiple_choice import ChoiceFilesProcessor
+    from tf_bert.data.finetuning.user_files import ENDINGS, UserFilesProcessor
 
     name = flags.task_name.lower()
     if name not in ENDINGS:
@@ -154,16 +154,16 @@ def _processor(flags):
         return find_processor(flags.task_name, flags.skip_bad_rows)
     format = file_format(flags, name, flags.kind, flags.label_separator)
     if flags.kind != "choice":
-        return OwnFilesProcessor(format)
+        return UserFilesProcessor(format)
     if not flags.choice_columns or flags.labels:
         raise UsageError("--kind=choice needs --choice_columns, and takes no --labels: the choices are the labels")
     return ChoiceFilesProcessor(format, [column.strip() for column in flags.choice_columns.split(",")])
 
 
 def file_format(flags, name: str, kind: str, label_separator: str = ";"):
-    """What `add_file_flags` say, as a `tf_bert.data.own_files.FileFormat`; labels may be those of the model at hand."""
-    from tf_bert.data.own_files import FileFormat
-    from tf_bert.data.processors import SPLITS
+    """The `FileFormat` that the flags of `add_file_flags` describe; labels may be those of the model at hand."""
+    from tf_bert.data.finetuning.glue import SPLITS
+    from tf_bert.data.finetuning.user_files import FileFormat
 
     files = {split: flags[f"{split}_file"].value for split in SPLITS if flags[f"{split}_file"].value}
     noted = noted_labels(flags.output_dir, flags.init_checkpoint)
@@ -200,14 +200,14 @@ def _features(flags, examples, labels, tokenizer, name: str, kind: str, write: b
     """The columns of all examples; also written to ``NAME.tf_record`` as the original does."""
     import numpy as np
 
-    from tf_bert.data.classification import convert_examples_to_features, write_features
+    from tf_bert.data.finetuning.classification import convert_examples_to_features, write_features
     from tf_bert.progress import say
-    from tf_bert.training.prediction import stack
+    from tf_bert.trainer.prediction import stack
 
     if not examples:
         raise ValueError(f"there are no examples for {name}")
     if kind == "choice":
-        from tf_bert.data.multiple_choice import convert_choices_to_features
+        from tf_bert.data.finetuning.multiple_choice import convert_choices_to_features
 
         columns = convert_choices_to_features(examples, flags.max_seq_length, tokenizer)
         say(f"{name}: {len(examples):,} examples with up to {columns['input_ids'].shape[1]} choices")
@@ -226,7 +226,7 @@ def _logits(flags, model, columns, batch_size: int):
     import numpy as np
 
     from tf_bert.progress import Progress
-    from tf_bert.training.prediction import SEQUENCES, predict_by_length
+    from tf_bert.trainer.prediction import SEQUENCES, predict_by_length
 
     inputs = {name: columns[name] for name in SEQUENCES}
     choices = inputs["input_ids"].shape[1:-1]
@@ -249,7 +249,7 @@ def evaluation_figures(logits, labels, batch_size: int, processor) -> dict[str, 
     """
     import numpy as np
 
-    from tf_bert.training.glue_metrics import METRICS
+    from tf_bert.data.finetuning.glue_scores import METRICS
 
     rows = np.arange(len(logits))
     if processor.kind in ("single", "choice"):

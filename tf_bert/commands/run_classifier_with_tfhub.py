@@ -28,7 +28,7 @@ def run(flags) -> int:
         if flags[name].value:
             raise UsageError(f"--{name} is not accepted here: it comes from the module; see run_classifier")
     load_tensorflow()
-    from tf_bert.checkpoints.hub import convert_module
+    from tf_bert.models.hub import convert_module
 
     strategy_from_flags(flags)  # several workers' has to be made before a module is loaded
 

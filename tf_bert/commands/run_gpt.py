@@ -18,7 +18,7 @@ from tf_bert.commands.run_classifier import (
     labels_of_task,
     write_test_results,
 )
-from tf_bert.data.label_list import noted_labels
+from tf_bert.data.finetuning.label_list import noted_labels
 
 TASKS = ("classification", "entailment", "similarity", "multiple_choice", "answers")
 
@@ -132,9 +132,9 @@ def run(flags) -> int:
 
 def _processor(flags):
     """Reads the files of the task."""
-    from tf_bert.data.gpt_examples import AnswerFilesProcessor
-    from tf_bert.data.multiple_choice import ChoiceFilesProcessor
-    from tf_bert.data.own_files import OwnFilesProcessor
+    from tf_bert.data.finetuning.gpt_examples import AnswerFilesProcessor
+    from tf_bert.data.finetuning.multiple_choice import ChoiceFilesProcessor
+    from tf_bert.data.finetuning.user_files import UserFilesProcessor
 
     pairs, task = flags.task in ("entailment", "similarity"), flags.task
     if pairs and not flags.text_pair_column:
@@ -155,17 +155,17 @@ def _processor(flags):
         return AnswerFilesProcessor(dataclasses.replace(format, label=flags.answer_column))
     if task == "multiple_choice":
         return ChoiceFilesProcessor(format, [column.strip() for column in flags.choice_columns.split(",")])
-    return OwnFilesProcessor(format)
+    return UserFilesProcessor(format)
 
 
 def _config(flags):
     """The sizes of the model to make, and the checkpoint that says them, with its vocabulary."""
-    from tf_bert.checkpoints import gpt
-    from tf_bert.checkpoints.formats import open_checkpoint
+    from tf_bert.checkpoints import openai
     from tf_bert.configs import GPTConfig
     from tf_bert.models.gpt_tasks import SPECIAL_TOKENS, GPTClassifier
+    from tf_bert.models.pretrained import open_checkpoint
 
-    own = os.path.exists(os.path.join(flags.output_dir, gpt.CONFIG))
+    own = os.path.exists(os.path.join(flags.output_dir, openai.CONFIG))
     if not own and not flags.init_checkpoint:
         raise UsageError(f"missing --init_checkpoint: there is no model in {flags.output_dir} to go on with")
     place = flags.init_checkpoint if flags.init_checkpoint and (flags.do_train or not own) else flags.output_dir
@@ -211,11 +211,11 @@ def _model_task(task: str) -> str:
 
 def _columns(flags, config, kind: str, labels, tokenizer, examples, name: str):
     """The columns of all examples; says how many there are and how long they get."""
-    from tf_bert.data import gpt_examples
-    from tf_bert.data.gpt_finetuning import SpecialTokens
+    from tf_bert.data.finetuning import gpt_examples
+    from tf_bert.data.finetuning.gpt_sequences import SpecialTokens
     from tf_bert.models.gpt_tasks import SPECIAL_TOKENS
     from tf_bert.progress import say
-    from tf_bert.training.prediction import lengths_of
+    from tf_bert.trainer.prediction import lengths_of
 
     if flags.task == "answers":
         separator = _separator(flags)
@@ -244,7 +244,7 @@ def _logits(flags, model, columns, batch_size: int):
     import numpy as np
 
     from tf_bert.progress import Progress
-    from tf_bert.training.prediction import predict_by_length
+    from tf_bert.trainer.prediction import predict_by_length
 
     inputs = {name: columns[name] for name in ("input_ids", "input_mask")}
     scores = inputs["input_ids"].shape[1] if flags.task == "multiple_choice" else model.num_labels
@@ -258,7 +258,7 @@ def _logits(flags, model, columns, batch_size: int):
 
 def _write_answers(path: str, flags, model, tokenizer, examples) -> None:
     """Writes what follows each prompt, the likeliest token by token, as JSON lines."""
-    from tf_bert.data.gpt_examples import prompt_ids
+    from tf_bert.data.finetuning.gpt_examples import prompt_ids
     from tf_bert.decoding.language_model import without_end
     from tf_bert.files import atomic_writer
     from tf_bert.progress import Progress

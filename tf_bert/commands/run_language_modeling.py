@@ -66,7 +66,7 @@ def run(flags) -> int:
         raise UsageError("--init_checkpoint takes a GPT; an ELMo goes on from its own --output_dir")
 
     load_tensorflow()
-    from tf_bert.data.language_modeling_input import find_blocks
+    from tf_bert.data.language_modeling.input import find_blocks
     from tf_bert.progress import say
     from tf_bert.training import language_modeling
     from tf_bert.training.runs import Stopped, load_for_evaluation
@@ -141,13 +141,13 @@ def _classes(name: str) -> tuple[type, type]:
 
 def _export(model, folder: str, blocks) -> str:
     """Writes the model with the vocabulary of its blocks, where that is found."""
-    from tf_bert.checkpoints import gpt, gpt_config
+    from tf_bert.checkpoints import gpt_config, openai
     from tf_bert.files import make_folder
     from tf_bert.models.gpt import GPT
     from tf_bert.progress import say
     from tf_bert.tokenization.vocabulary import vocab_sha256
 
-    noted = next((facts for facts in blocks.sidecars if "vocab_file" in facts), {})
+    noted = next((sidecar for sidecar in blocks.sidecars if "vocab_file" in sidecar), {})
     path = noted.get("vocab_file")
     if path and os.path.isfile(path) and vocab_sha256(path) == noted["vocab_sha256"]:
         model.vocab_file = path
@@ -158,7 +158,7 @@ def _export(model, folder: str, blocks) -> str:
     problem = gpt_config.not_in_hugging_face(model.config) if is_gpt else None
     if is_gpt and problem is None:
         return model.save_checkpoint(folder)
-    gpt.copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
+    openai.copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
     path = os.path.join(folder, f"{model.name}.keras")
     model.save(path)
     if not is_gpt:

@@ -14,7 +14,7 @@ from tf_bert.commands.finetuning_flags import (
 )
 from tf_bert.commands.flags import STOPPED, Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
-from tf_bert.data.label_list import LABELS_FILE, check_labels, noted_labels
+from tf_bert.data.finetuning.label_list import LABELS_FILE, check_labels, noted_labels
 
 ENDINGS = (".conll", ".txt", ".jsonl")
 
@@ -56,7 +56,7 @@ def run(flags) -> int:
     test = _read(flags, "test") if flags.do_predict else None
     labels = _labels(flags, train)
     if flags.do_eval:
-        from tf_bert.training.tagging_metrics import need_seqeval_for
+        from tf_bert.data.finetuning.tagging_scores import need_seqeval_for
 
         need_seqeval_for(labels)
 
@@ -121,7 +121,7 @@ def _path(flags, split: str) -> str:
 
 def _columns_of(flags, path: str):
     """Where a file has words and tags, by the flags."""
-    from tf_bert.data.tagging import CONLL_COLUMNS, JSONL_COLUMNS, TagColumns, is_jsonl
+    from tf_bert.data.finetuning.tagging import CONLL_COLUMNS, JSONL_COLUMNS, TagColumns, is_jsonl
 
     usual = JSONL_COLUMNS if is_jsonl(path) else CONLL_COLUMNS
     given = TagColumns(flags.text_column or usual.words, flags.label_column or usual.tags)
@@ -139,7 +139,7 @@ def _columns_of(flags, path: str):
 
 
 def _read(flags, split: str):
-    from tf_bert.data.tagging import read_tagged
+    from tf_bert.data.finetuning.tagging import read_tagged
 
     path = _path(flags, split)
     return read_tagged(path, _columns_of(flags, path), tags=split != "test")
@@ -147,7 +147,7 @@ def _read(flags, split: str):
 
 def _labels(flags, train) -> list[str]:
     """The tags in the order of their ids, which must be those that the model was trained with."""
-    from tf_bert.data.tagging import labels_of
+    from tf_bert.data.finetuning.tagging import labels_of
 
     noted = noted_labels(flags.output_dir, None if flags.do_train else flags.init_checkpoint)
     if flags.labels:
@@ -167,7 +167,7 @@ def _labels(flags, train) -> list[str]:
 
 def _features(flags, sentences, labels, tokenizer, name: str) -> list:
     """The windows of all sentences."""
-    from tf_bert.data.tagging import convert_sentences_to_features
+    from tf_bert.data.finetuning.tagging import convert_sentences_to_features
     from tf_bert.progress import say, track
 
     shown = track(sentences, "tokenizing", unit="sentences")
@@ -178,7 +178,7 @@ def _features(flags, sentences, labels, tokenizer, name: str) -> list:
 
 
 def _columns(features: list) -> dict:
-    from tf_bert.training.prediction import SEQUENCES, stack
+    from tf_bert.trainer.prediction import SEQUENCES, stack
 
     return stack(features, (*SEQUENCES, "label_ids"))
 
@@ -186,7 +186,7 @@ def _columns(features: list) -> dict:
 def _tag(flags, model, features: list, sentences, labels: list[str]) -> tuple[list[list[str]], float]:
     """The predicted tags of all sentences, and the mean loss of a word."""
     from tf_bert.progress import Progress
-    from tf_bert.training.prediction import predict_tags
+    from tf_bert.trainer.prediction import predict_tags
 
     batch_size = flags.predict_batch_size if flags.do_predict and not flags.do_eval else flags.eval_batch_size
     with Progress("tagging", len(features), "windows") as progress:
@@ -197,7 +197,7 @@ def _tag(flags, model, features: list, sentences, labels: list[str]) -> tuple[li
 
 
 def _write_figures(flags, dev, tags, loss: float, step: int) -> None:
-    from tf_bert.training.tagging_metrics import tagging_figures
+    from tf_bert.data.finetuning.tagging_scores import tagging_figures
 
     figures = tagging_figures([sentence.tags for sentence in dev], tags)
     figures = {f"eval_{name}": value for name, value in figures.items()} | {"eval_loss": loss}
@@ -205,7 +205,7 @@ def _write_figures(flags, dev, tags, loss: float, step: int) -> None:
 
 
 def _write_tags(flags, tags) -> None:
-    from tf_bert.data.tagging import write_tagged
+    from tf_bert.data.finetuning.tagging import write_tagged
 
     source = _path(flags, "test")
     path = os.path.join(flags.output_dir, "test_predictions" + os.path.splitext(source)[1])

@@ -77,7 +77,7 @@ def run(flags) -> int:
 
     load_tensorflow()
     from tf_bert.configs import BertConfig
-    from tf_bert.data.pretraining_input import find_records
+    from tf_bert.data.pretraining.input import find_records
     from tf_bert.training import pretraining
     from tf_bert.training.workers import is_chief
 

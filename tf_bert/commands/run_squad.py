@@ -63,7 +63,7 @@ def run(flags) -> int:
             f"max_seq_length {flags.max_seq_length} must be greater than max_query_length {flags.max_query_length} + 3"
         )
     config, tokenizer = read_config_and_tokenizer(flags)
-    from tf_bert.data.squad import read_squad_examples
+    from tf_bert.data.finetuning.squad import read_squad_examples
 
     version_2 = flags.version_2_with_negative
     train = read_squad_examples(flags.train_file, True, version_2, flags.first_answer) if flags.do_train else None
@@ -117,7 +117,7 @@ def run(flags) -> int:
 
 def _features(flags, examples, tokenizer, name: str, write: bool) -> list:
     """The windows of all questions; also written to ``NAME.tf_record`` as the original does."""
-    from tf_bert.data.squad import FeatureWriter, convert_examples_to_features
+    from tf_bert.data.finetuning.squad import FeatureWriter, convert_examples_to_features
     from tf_bert.progress import say
 
     training = name == "train"
@@ -136,7 +136,7 @@ def _features(flags, examples, tokenizer, name: str, write: bool) -> list:
 def _columns(features: list, training: bool = False) -> dict:
     import numpy as np
 
-    from tf_bert.training.prediction import stack
+    from tf_bert.trainer.prediction import stack
 
     columns = stack(features)
     if training:
@@ -147,9 +147,9 @@ def _columns(features: list, training: bool = False) -> dict:
 
 def _results(flags, model, features: list) -> list:
     """The scores of all windows. Those of padding are left out, so that they take no place among the best."""
-    from tf_bert.data.squad_predictions import RawResult
+    from tf_bert.data.finetuning.squad_predictions import RawResult
     from tf_bert.progress import Progress
-    from tf_bert.training.prediction import predict_by_length
+    from tf_bert.trainer.prediction import predict_by_length
 
     results = []
     if not features:
@@ -167,8 +167,8 @@ def _results(flags, model, features: list) -> list:
 
 def _write(flags, questions: list, features: list, results: list, step: int) -> None:
     """Writes answers, and their scores where the right ones are known."""
-    from tf_bert.data.squad_predictions import write_predictions
-    from tf_bert.data.squad_scores import read_answers, score_predictions
+    from tf_bert.data.finetuning.squad_predictions import write_predictions
+    from tf_bert.data.finetuning.squad_scores import read_answers, score_predictions
 
     names = ("predictions.json", "nbest_predictions.json", "null_odds.json")
     paths = [os.path.join(flags.output_dir, name) for name in names]

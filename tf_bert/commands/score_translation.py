@@ -26,8 +26,8 @@ FLAGS.string("plot_title", "", "What stands above the picture.")
 def run(flags) -> None:
     """Prints a line for each file, and draws."""
     from tf_bert.commands.translate import scores_line
-    from tf_bert.data.text import expand_input_files, read_lines
-    from tf_bert.data.translation_scores import exact_by_length
+    from tf_bert.data.text.lines import expand_input_files, read_lines
+    from tf_bert.data.translation.scores import exact_by_length
 
     files = expand_input_files(flags.hypothesis_file)
     labels = flags.labels.split(",") if flags.labels else files

@@ -73,7 +73,7 @@ def read_senses(path: str) -> dict[str, dict[str, list[str]]]:
         ValueError: a line has not three columns, its word does not stand in its text, or a word has fewer than two
             senses or a sense fewer than two texts.
     """
-    from tf_bert.data.tables import read_tsv
+    from tf_bert.data.text.tables import read_tsv
 
     words: dict[str, dict[str, list[str]]] = {}
     for row in read_tsv(path):
@@ -128,18 +128,19 @@ def _load(path: str):
     """A model and its tokenizer."""
     import keras
 
-    from tf_bert.checkpoints import formats, gpt
+    from tf_bert.checkpoints import openai
     from tf_bert.configs import GPTConfig
+    from tf_bert.models import pretrained
 
     if os.path.isfile(os.path.join(path, ELMO_FILE)):
         from tf_bert.models.elmo import Elmo
 
         model = keras.saving.load_model(os.path.join(path, ELMO_FILE), custom_objects={"Elmo": Elmo})
-        return model, gpt.tokenizer(path, gpt.vocabulary_file(path))
+        return model, openai.tokenizer(path, openai.vocabulary_file(path))
     from tf_bert.models.bert import Bert
     from tf_bert.models.gpt import GPT
 
-    checkpoint = formats.open_checkpoint(path)
+    checkpoint = pretrained.open_checkpoint(path)
     model_class = GPT if isinstance(checkpoint.config, GPTConfig) else Bert
     return model_class.from_checkpoint(path), checkpoint.tokenizer()
 

@@ -29,8 +29,8 @@ FLAGS.integer("max_words", 1_000_000, "Different words held while counting; the 
 
 def run(flags) -> None:
     """Counts words, finds merges, writes both files."""
-    from tf_bert.data.language_modeling import read_documents
-    from tf_bert.data.text import expand_input_files, total_size
+    from tf_bert.data.language_modeling.blocks import read_documents
+    from tf_bert.data.text.lines import expand_input_files, total_size
     from tf_bert.progress import Progress
     from tf_bert.tokenization.byte_pair_training import train_byte_pairs, train_lower_cased_pairs
 

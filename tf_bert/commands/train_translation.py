@@ -102,9 +102,9 @@ def run(flags) -> int:
         raise UsageError("give --data_dir or --input_file")
 
     load_tensorflow()
-    from tf_bert.checkpoints.translators import average_checkpoints, check_vocabularies, save_translator
     from tf_bert.configs import Seq2SeqConfig, TransformerConfig
-    from tf_bert.data.translation_input import find_translation_records
+    from tf_bert.data.translation.input import find_translation_records
+    from tf_bert.models.translator import average_checkpoints, check_vocabularies, save_translator
     from tf_bert.progress import say
     from tf_bert.tokenization.subwords import load_subwords, symbols_of
     from tf_bert.training import translation
@@ -116,9 +116,9 @@ def run(flags) -> int:
     train_files, eval_files = _files(flags)
     records = find_translation_records(train_files)
     eval_records = find_translation_records(eval_files) if eval_files else None
-    files, facts = records.vocab_files(), records.facts
-    source = load_subwords(files[0], facts["source_do_lower_case"])
-    target = source if files[0] == files[1] else load_subwords(files[1], facts["target_do_lower_case"])
+    files, sidecar = records.vocab_files(), records.sidecar
+    source = load_subwords(files[0], sidecar["source_do_lower_case"])
+    target = source if files[0] == files[1] else load_subwords(files[1], sidecar["target_do_lower_case"])
     if target is not source:
         sizes["source_vocab_size"] = source.vocab_size
     config_class = TransformerConfig if flags.model == "transformer" else Seq2SeqConfig

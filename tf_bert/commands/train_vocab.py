@@ -50,7 +50,7 @@ FLAGS.integer(
 
 def run(flags) -> None:
     """Counts words, finds pieces, writes the file, prints a summary."""
-    from tf_bert.data.text import expand_input_files, read_lines, refuse_outputs_among, total_size
+    from tf_bert.data.text.lines import expand_input_files, read_lines, refuse_outputs_among, total_size
     from tf_bert.files import atomic_writer
     from tf_bert.progress import Progress
     from tf_bert.tokenization.basic import BasicTokenizer

@@ -41,7 +41,7 @@ FLAGS.positional("text")
 
 def run(flags) -> None:
     """Translates and, where there are references, scores."""
-    from tf_bert.data.text import read_lines, refuse_outputs_among
+    from tf_bert.data.text.lines import read_lines, refuse_outputs_among
 
     if flags.text is not None and flags.input_file:
         raise UsageError("give a text or --input_file, not both")
@@ -97,13 +97,13 @@ def run(flags) -> None:
 
 def scores_line(translations: Sequence[str], references: Sequence[str]) -> str:
     """BLEU, chrF, the share exactly right and the word error rate in one line."""
-    from tf_bert.data import translation_scores
+    from tf_bert.data.translation import scores
 
-    exact = translation_scores.exact_share(translations, references)
-    errors = translation_scores.word_error_rate(translations, references)
+    exact = scores.exact_share(translations, references)
+    errors = scores.word_error_rate(translations, references)
     rest = f"exactly right {exact:.2%}, word error rate {errors:.2%}, {len(references):,} lines"
     try:
-        scores = translation_scores.corpus_scores(translations, references)
+        scores = scores.corpus_scores(translations, references)
     except ImportError as error:
         return f"{rest} ({error})"
     return f"BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f}, {rest}"
@@ -111,7 +111,7 @@ def scores_line(translations: Sequence[str], references: Sequence[str]) -> str:
 
 def _load(paths: str) -> list:
     """The models, checked to have the same vocabularies."""
-    from tf_bert.checkpoints.translators import load_translator
+    from tf_bert.models.translator import load_translator
     from tf_bert.tokenization.vocabulary import vocab_sha256
 
     translators = [load_translator(path.strip()) for path in paths.split(",") if path.strip()]
@@ -175,7 +175,7 @@ def _translate(flags, translators, lines: Sequence[str], first: int) -> list[str
     """What is printed for some lines, the first of which has the number ``first``."""
     from tf_bert.decoding.beam import BeamSearch
     from tf_bert.decoding.constraints import Constraints
-    from tf_bert.decoding.generate import translate, translate_batches
+    from tf_bert.decoding.translation import translate, translate_batches
 
     models = [translator.model for translator in translators]
     source, target = translators[0].source_tokenizer, translators[0].target_tokenizer
@@ -203,7 +203,7 @@ def _translate(flags, translators, lines: Sequence[str], first: int) -> list[str
 
 def _readable(tokenizer) -> Callable[[str], str]:
     """What makes a tokenizer's words a text: WordPiece has lost where the blanks were."""
-    from tf_bert.data.translation_scores import detokenized
+    from tf_bert.data.translation.scores import detokenized
 
     return detokenized if hasattr(tokenizer, "wordpiece_tokenizer") else str
 

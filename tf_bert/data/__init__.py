@@ -1,1 +1,1 @@
-"""Data: text in, TFRecords and tf.data pipelines out."""
+"""Data: text in, TFRecords and tf.data pipelines out; one room a task."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from tf_bert.decoding.loop import Facts, gather_beams, write
+from tf_bert.decoding.loop import Setup, gather_beams, write
 
 WORST = float("-inf")
 
@@ -53,37 +53,37 @@ class BeamSearch:
         """W."""
         return self.beam_size
 
-    def start(self, facts: Facts) -> dict[str, Any]:
+    def start(self, setup: Setup) -> dict[str, Any]:
         """The variables of the search before the first step."""
-        if self.coverage_penalty and facts.source_mask is None:
+        if self.coverage_penalty and setup.source_mask is None:
             raise ValueError("coverage_penalty needs a model that looks at a source")
-        kept, finished = (facts.batch, self.beam_size), (facts.batch, self.n_best)
+        kept, finished = (setup.batch, self.beam_size), (setup.batch, self.n_best)
         carry = {
-            "tokens": ops.full((*kept, facts.length), facts.pad_id, "int32"),
-            "log_probs": ops.zeros(kept, facts.dtype),
+            "tokens": ops.full((*kept, setup.length), setup.pad_id, "int32"),
+            "log_probs": ops.zeros(kept, setup.dtype),
             # At first all hypotheses are equal: only one of them may go on.
             "scores": ops.broadcast_to(ops.where(ops.arange(self.beam_size) == 0, 0.0, WORST), kept),
-            "done": facts.max_length < 1,
+            "done": setup.max_length < 1,
             "finished": {
-                "tokens": ops.full((*finished, facts.length), facts.pad_id, "int32"),
+                "tokens": ops.full((*finished, setup.length), setup.pad_id, "int32"),
                 "lengths": ops.zeros(finished, "int32"),
-                "log_probs": ops.full(finished, WORST, facts.dtype),
-                "scores": ops.full(finished, WORST, facts.dtype),
+                "log_probs": ops.full(finished, WORST, setup.dtype),
+                "scores": ops.full(finished, WORST, setup.dtype),
             },
         }
-        carry["scores"] = ops.cast(carry["scores"], facts.dtype)
-        if facts.source_mask is not None:
-            carry["finished"]["alignments"] = ops.zeros((*finished, facts.length), "int32")
+        carry["scores"] = ops.cast(carry["scores"], setup.dtype)
+        if setup.source_mask is not None:
+            carry["finished"]["alignments"] = ops.zeros((*finished, setup.length), "int32")
         if self.coverage_penalty:
-            carry["coverage"] = ops.zeros((*kept, ops.shape(facts.source_mask)[1]), facts.dtype)
+            carry["coverage"] = ops.zeros((*kept, ops.shape(setup.source_mask)[1]), setup.dtype)
         return carry
 
-    def select(self, facts: Facts, index, raw, allowed, attention, carry):
+    def select(self, setup: Setup, index, raw, allowed, attention, carry):
         """Takes the best continuations; arguments and results as for `Greedy.select`."""
-        width, vocab_size = self.beam_size, facts.vocab_size
+        width, vocab_size = self.beam_size, setup.vocab_size
         # A hypothesis has one continuation by the end token and one by each stop sequence that finish it: enough
         # candidates that the others always fill the beam.
-        count = min(width * (2 + len(facts.constraints.stop_sequences)), width * vocab_size)
+        count = min(width * (2 + len(setup.constraints.stop_sequences)), width * vocab_size)
         totals = ops.reshape(carry["scores"][..., None] + allowed, (-1, width * vocab_size))
         scores, flat = ops.top_k(totals, count)  # [B,C], best first
         parents, tokens = ops.cast(flat // vocab_size, "int32"), ops.cast(flat % vocab_size, "int32")
@@ -98,11 +98,11 @@ class BeamSearch:
         if "coverage" in carry:
             candidates["coverage"] = gather_beams(carry["coverage"] + attention, parents)
 
-        ends = facts.constraints.ends(candidates["tokens"], index, facts)  # [B,C]
-        stops = ops.logical_or(ends, index + 1 >= facts.max_length[:, None])
+        ends = setup.constraints.ends(candidates["tokens"], index, setup)  # [B,C]
+        stops = ops.logical_or(ends, index + 1 >= setup.max_length[:, None])
         finishes = ops.logical_and(stops, ops.arange(count) < width)
         finishes = ops.logical_and(finishes, ops.logical_not(carry["done"])[:, None])
-        finished = self.finish(facts, index, candidates, finishes, carry["finished"])
+        finished = self.finish(setup, index, candidates, finishes, carry["finished"])
 
         _, going_on = ops.top_k(ops.where(ends, WORST, scores), width)  # [B,W]
         going_on = ops.cast(going_on, "int32")
@@ -110,19 +110,19 @@ class BeamSearch:
         alive["scores"] = ops.where(gather_beams(ends, going_on), WORST, alive["scores"])
 
         best, worst = alive["scores"][:, 0], finished["scores"][:, -1]
-        done = ops.logical_or(index + 1 >= facts.max_length, worst >= self.bound(facts, index + 1, best))
+        done = ops.logical_or(index + 1 >= setup.max_length, worst >= self.bound(setup, index + 1, best))
         carry = {**carry, **alive, "finished": finished, "done": ops.logical_or(carry["done"], done)}
         parents, tokens = gather_beams(parents, going_on), gather_beams(tokens, going_on)
         if "seen" in carry:
             carry["seen"] = gather_beams(carry["seen"], parents)
         return carry, tokens, parents
 
-    def finish(self, facts, index, candidates, finishes, finished):
+    def finish(self, setup, index, candidates, finishes, finished):
         """The best of the hypotheses finished before and of those candidates that ``finishes`` [B,C] names."""
-        scores = candidates["scores"] / self.penalty(facts, index + 1)
+        scores = candidates["scores"] / self.penalty(setup, index + 1)
         if self.coverage_penalty:
             covered = ops.log(ops.clip(candidates["coverage"], 1e-7, 1.0))  # not -inf for a word never looked at
-            missing = ops.where(facts.source_mask[:, None], covered, 0)
+            missing = ops.where(setup.source_mask[:, None], covered, 0)
             scores = scores + self.coverage_penalty * ops.sum(missing, axis=-1)
         new = {name: candidates[name] for name in finished if name in candidates}
         new["scores"] = ops.where(finishes, scores, WORST)
@@ -131,13 +131,13 @@ class BeamSearch:
         _, best = ops.top_k(both["scores"], self.n_best)  # of equals the one finished first
         return {name: gather_beams(values, ops.cast(best, "int32")) for name, values in both.items()}
 
-    def bound(self, facts, index, scores):
+    def bound(self, setup, index, scores):
         """What hypotheses [B] of ``index`` tokens can score at best: a log-probability never rises, a divisor may."""
-        return ops.maximum(scores / self.penalty(facts, index + 1), scores / self.penalty(facts, facts.max_length))
+        return ops.maximum(scores / self.penalty(setup, index + 1), scores / self.penalty(setup, setup.max_length))
 
-    def penalty(self, facts, length):
+    def penalty(self, setup, length):
         """The length penalty ((5 + n) / 6)^alpha."""
-        return ((5.0 + ops.cast(length, facts.dtype)) / 6.0) ** self.length_penalty
+        return ((5.0 + ops.cast(length, setup.dtype)) / 6.0) ** self.length_penalty
 
     def results(self, carry) -> dict[str, Any]:
         """What is returned; where fewer hypotheses exist than asked for, the rest has score -inf and length 0."""

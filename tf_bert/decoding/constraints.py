@@ -55,23 +55,23 @@ class Constraints:
         penalised = ops.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
         return ops.where(ops.cast(seen, "bool"), penalised - self.presence_penalty, logits)
 
-    def forbid(self, log_probs, index, facts):
+    def forbid(self, log_probs, index, setup):
         """Log-probabilities [B,W,V] with -inf for what may not follow ``index`` tokens. The others stay as they are."""
-        vocabulary = ops.arange(facts.vocab_size)
-        allowed = ops.logical_or(vocabulary != facts.end_id, index + 1 >= self.min_length)
+        vocabulary = ops.arange(setup.vocab_size)
+        allowed = ops.logical_or(vocabulary != setup.end_id, index + 1 >= self.min_length)
         for banned in self.banned_ids:
             allowed = ops.logical_and(allowed, vocabulary != banned)
-        if facts.prefix is not None:
+        if setup.prefix is not None:
             # Beyond the prefix the last column is read and overruled.
-            last = ops.shape(facts.prefix)[1] - 1
-            forced = ops.take(facts.prefix, ops.minimum(index, last), axis=1)[:, None, None]  # [B,1,1]
-            free = ops.logical_or(index > last, forced == facts.pad_id)
+            last = ops.shape(setup.prefix)[1] - 1
+            forced = ops.take(setup.prefix, ops.minimum(index, last), axis=1)[:, None, None]  # [B,1,1]
+            free = ops.logical_or(index > last, forced == setup.pad_id)
             allowed = ops.where(free, allowed, vocabulary == forced)
         return ops.where(allowed, log_probs, FORBIDDEN)
 
-    def ends(self, tokens, index, facts):
+    def ends(self, tokens, index, setup):
         """Which outputs [B,C,T] of ``index`` + 1 tokens are complete: [B,C] booleans."""
-        ended = last_tokens(tokens, index, 1)[..., 0] == facts.end_id
+        ended = last_tokens(tokens, index, 1)[..., 0] == setup.end_id
         for sequence in self.stop_sequences:
             found = ops.all(last_tokens(tokens, index, len(sequence)) == ops.array(sequence, "int32"), axis=-1)
             ended = ops.logical_or(ended, ops.logical_and(found, index + 1 >= max(self.min_length, len(sequence))))

@@ -8,9 +8,9 @@ from keras import ops
 
 from tf_bert.backend import compiled
 from tf_bert.decoding.constraints import Constraints
-from tf_bert.decoding.generate import bucket_length, trimmed
-from tf_bert.decoding.loop import DecodingLoop, Facts
+from tf_bert.decoding.loop import DecodingLoop, Setup
 from tf_bert.decoding.sampling import Greedy, uniform_numbers
+from tf_bert.decoding.translation import bucket_length, trimmed
 
 
 def generate(
@@ -96,7 +96,7 @@ def _stream(model, prepared) -> Iterator[np.ndarray]:
 
     def advance(ids, mask, limits, uniform, variables):
         step = model.decoding_step(ids, mask, search.width, length, sliding, use_cache)
-        loop = DecodingLoop(step, search, _facts(model, prepared.key, ids, mask, limits, uniform))
+        loop = DecodingLoop(step, search, _setup(model, prepared.key, ids, mask, limits, uniform))
         variables = loop.advance(*variables)
         return variables, loop.unfinished(*variables)
 
@@ -105,8 +105,8 @@ def _stream(model, prepared) -> Iterator[np.ndarray]:
         graphs[key] = compiled(start), compiled(advance)
     start, advance = graphs[key]
     ids, mask, limits, uniform = prepared.tensors()
-    facts = _facts(model, prepared.key, ids, mask, limits, uniform)
-    variables = DecodingLoop(None, search, facts).start(ids[:, -1], start(ids, mask))
+    setup = _setup(model, prepared.key, ids, mask, limits, uniform)
+    variables = DecodingLoop(None, search, setup).start(ids[:, -1], start(ids, mask))
     going_on = bool(prepared.limits.max(initial=0) > 0)
     while going_on:
         variables, going_on = advance(ids, mask, limits, uniform, variables)
@@ -122,22 +122,22 @@ def run(model, key, ids, mask, limits, uniform) -> dict[str, Any]:
         ids: [B, P], filled up on the left.
         mask: [B, P], true for real positions.
         limits: [B], most new tokens.
-        uniform: see `Facts`.
+        uniform: see `Setup`.
     """
     search, _, length, sliding, use_cache = key
     step, state = model.start_decoding(ids, mask, search.width, length, sliding, use_cache)
-    facts = _facts(model, key, ids, mask, limits, uniform)
-    return DecodingLoop(step, search, facts).run(ids[:, -1], state)
+    setup = _setup(model, key, ids, mask, limits, uniform)
+    return DecodingLoop(step, search, setup).run(ids[:, -1], state)
 
 
-def _facts(model, key, ids, mask, limits, uniform) -> Facts:
+def _setup(model, key, ids, mask, limits, uniform) -> Setup:
     constraints, length, config = key[1], key[2], model.config
     seen = None
     if constraints.need_seen:
         words = ops.one_hot(ids, config.vocab_size, dtype="bool")  # [B, P, V]
         seen = ops.any(ops.logical_and(words, ops.cast(mask, "bool")[:, :, None]), axis=1)
     no_end = -1  # no token is this one
-    return Facts(
+    return Setup(
         config.vocab_size,
         no_end if config.end_id is None else config.end_id,
         config.end_id or 0,

@@ -25,7 +25,7 @@ from tf_bert.decoding.constraints import Constraints
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Facts:
+class Setup:
     """What holds for a whole decoding.
 
     Args:
@@ -66,21 +66,21 @@ class DecodingLoop:
     Args:
         step: the model's step function.
         search: `Greedy`, `Sampling` or `BeamSearch`.
-        facts: what holds throughout.
+        setup: what holds throughout.
     """
 
-    def __init__(self, step: Callable, search: Any, facts: Facts):
-        self.step, self.search, self.facts = step, search, facts
+    def __init__(self, step: Callable, search: Any, setup: Setup):
+        self.step, self.search, self.setup = step, search, setup
 
     def start(self, start_ids, state) -> tuple:
         """The loop's variables before the first step: number of tokens, last tokens [R], search, model."""
-        facts = self.facts
-        carry = self.search.start(facts)
-        shape = (facts.batch, self.search.width)
-        if facts.source_mask is not None:
-            carry["alignments"] = ops.zeros((*shape, facts.length), "int32")
-        if facts.constraints.need_seen:
-            seen = ops.zeros((facts.batch, facts.vocab_size), "bool") if facts.seen is None else facts.seen
+        setup = self.setup
+        carry = self.search.start(setup)
+        shape = (setup.batch, self.search.width)
+        if setup.source_mask is not None:
+            carry["alignments"] = ops.zeros((*shape, setup.length), "int32")
+        if setup.constraints.need_seen:
+            seen = ops.zeros((setup.batch, setup.vocab_size), "bool") if setup.seen is None else setup.seen
             carry["seen"] = ops.repeat(ops.cast(seen, "bool")[:, None], self.search.width, axis=1)
         last = ops.repeat(ops.cast(start_ids, "int32"), self.search.width, axis=0)
         return ops.convert_to_tensor(0, "int32"), last, carry, state
@@ -91,21 +91,21 @@ class DecodingLoop:
 
     def advance(self, index, last, carry, state) -> tuple:
         """One step: the model says what may come, the search chooses, the state follows the choice."""
-        facts, width = self.facts, self.search.width
+        setup, width = self.setup, self.search.width
         logits, state, attention = self.step(last, index, state)
-        logits = ops.reshape(ops.cast(logits, facts.dtype), (-1, width, facts.vocab_size))  # [B,W,V]
-        if facts.source_mask is not None:
-            attention = ops.reshape(ops.cast(attention, facts.dtype), (-1, width, ops.shape(attention)[-1]))  # [B,W,S]
+        logits = ops.reshape(ops.cast(logits, setup.dtype), (-1, width, setup.vocab_size))  # [B,W,V]
+        if setup.source_mask is not None:
+            attention = ops.reshape(ops.cast(attention, setup.dtype), (-1, width, ops.shape(attention)[-1]))  # [B,W,S]
             carry = {**carry, "alignments": write(carry["alignments"], index, ops.argmax(attention, axis=-1))}
         raw = log_probs = ops.log_softmax(logits)
-        if facts.constraints.need_seen:
-            log_probs = ops.log_softmax(facts.constraints.penalise(logits, carry["seen"]))
-        allowed = facts.constraints.forbid(log_probs, index, facts)
-        carry, tokens, parents = self.search.select(facts, index, raw, allowed, attention, carry)  # [B,W] both
+        if setup.constraints.need_seen:
+            log_probs = ops.log_softmax(setup.constraints.penalise(logits, carry["seen"]))
+        allowed = setup.constraints.forbid(log_probs, index, setup)
+        carry, tokens, parents = self.search.select(setup, index, raw, allowed, attention, carry)  # [B,W] both
         if parents is not None:
             state = keras.tree.map_structure(lambda x: gather_rows(x, parents, width), state)
         if "seen" in carry:
-            new = ops.one_hot(tokens, facts.vocab_size, dtype="bool")
+            new = ops.one_hot(tokens, setup.vocab_size, dtype="bool")
             carry = {**carry, "seen": ops.logical_or(carry["seen"], new)}
         return index + 1, ops.reshape(tokens, (-1,)), carry, state
 
@@ -122,7 +122,7 @@ class DecodingLoop:
             ``alignments`` [B,N,T], for each token the source position with the most attention, where there is a source.
         """
         variables = self.start(start_ids, state)
-        variables = ops.while_loop(self.unfinished, self.advance, variables, maximum_iterations=self.facts.length)
+        variables = ops.while_loop(self.unfinished, self.advance, variables, maximum_iterations=self.setup.length)
         return self.search.results(variables[2])
 
     def stream(self, start_ids, state, compiled: Callable = lambda function: function) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from tf_bert.decoding.loop import Facts, write
+from tf_bert.decoding.loop import Setup, write
 from tf_bert.layers.scheduled_sampling import draw
 
 
@@ -18,23 +18,23 @@ class Greedy:
     width = 1
     revises = False
 
-    def start(self, facts: Facts) -> dict[str, Any]:
+    def start(self, setup: Setup) -> dict[str, Any]:
         """The variables of the search before the first step."""
-        shape = (facts.batch, self.width)
-        zeros = ops.zeros(shape, facts.dtype)
+        shape = (setup.batch, self.width)
+        zeros = ops.zeros(shape, setup.dtype)
         return {
-            "tokens": ops.full((*shape, facts.length), facts.pad_id, "int32"),
+            "tokens": ops.full((*shape, setup.length), setup.pad_id, "int32"),
             "lengths": ops.zeros(shape, "int32"),
             "log_probs": zeros,
             "scores": zeros,
-            "done": ops.broadcast_to(facts.max_length[:, None] < 1, shape),
+            "done": ops.broadcast_to(setup.max_length[:, None] < 1, shape),
         }
 
-    def select(self, facts: Facts, index, raw, allowed, attention, carry):
+    def select(self, setup: Setup, index, raw, allowed, attention, carry):
         """Takes one token for each hypothesis.
 
         Args:
-            facts: of the decoding.
+            setup: of the decoding.
             index: number of tokens so far.
             raw: [B,W,V], the model's log-probabilities.
             allowed: the same after penalties, -inf where forbidden.
@@ -45,9 +45,9 @@ class Greedy:
             The variables after the step, the tokens [B,W], and the hypotheses that they continue (None: each its own).
         """
         done = carry["done"]
-        tokens = ops.where(done, facts.pad_id, self.choose(facts, index, allowed))
+        tokens = ops.where(done, setup.pad_id, self.choose(setup, index, allowed))
         written = write(carry["tokens"], index, tokens)
-        ends = ops.logical_or(facts.constraints.ends(written, index, facts), index + 1 >= facts.max_length[:, None])
+        ends = ops.logical_or(setup.constraints.ends(written, index, setup), index + 1 >= setup.max_length[:, None])
         gain = {"log_probs": raw, "scores": allowed}
         return (
             {
@@ -61,7 +61,7 @@ class Greedy:
             None,
         )
 
-    def choose(self, facts, index, allowed):
+    def choose(self, setup, index, allowed):
         """The tokens [B,W]."""
         return ops.cast(ops.argmax(allowed, axis=-1), "int32")
 
@@ -85,7 +85,7 @@ class Sampling(Greedy):
             sampling"); at least the most likely one, all of them for 1.
         num_samples: hypotheses for each member of the batch, independent of each other.
 
-    What is drawn follows from the numbers given as ``Facts.uniform``, see `uniform_numbers`.
+    What is drawn follows from the numbers given as ``Setup.uniform``, see `uniform_numbers`.
 
     Raises:
         ValueError: for a value out of range.
@@ -111,17 +111,17 @@ class Sampling(Greedy):
         """W."""
         return self.num_samples
 
-    def start(self, facts: Facts) -> dict[str, Any]:
+    def start(self, setup: Setup) -> dict[str, Any]:
         """The variables of the search before the first step."""
-        if facts.uniform is None:
+        if setup.uniform is None:
             raise ValueError("sampling needs random numbers: see uniform_numbers")
-        return super().start(facts)
+        return super().start(setup)
 
-    def choose(self, facts, index, allowed):
+    def choose(self, setup, index, allowed):
         """The tokens [B,W]."""
         if self.temperature == 0:
-            return super().choose(facts, index, allowed)
-        uniform = ops.take(facts.uniform, index, axis=-1)[..., None]
+            return super().choose(setup, index, allowed)
+        uniform = ops.take(setup.uniform, index, axis=-1)[..., None]
         kept, tokens = keep_likely(allowed / self.temperature, self.top_k, self.top_p)
         drawn = draw(kept, uniform)
         return drawn if tokens is None else at(tokens, drawn)

@@ -1,1 +1,1 @@
-"""Models, each an ordinary keras.Model."""
+"""Models, each an ordinary keras.Model, and how they come from and go to checkpoints."""

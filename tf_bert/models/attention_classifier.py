@@ -10,8 +10,8 @@ from tf_bert.layers.alignment import AttentionPooling
 from tf_bert.layers.heads import ClassificationHead, cross_entropy
 from tf_bert.layers.positions import WordEmbedding
 from tf_bert.layers.recurrent import RecurrentEncoder
-from tf_bert.models.configured import Configured
-from tf_bert.training.trainer import Trainer
+from tf_bert.models.saving import Configured
+from tf_bert.trainer.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")

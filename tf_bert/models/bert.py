@@ -11,10 +11,9 @@ from tf_bert.layers.feed_forward import create_initializer
 from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, correct, cross_entropy, gather_indexes
 from tf_bert.layers.packed_rows import packed_rows
 from tf_bert.layers.transformer import TransformerEncoderBlock
-from tf_bert.models.checkpointed import Checkpointed
-from tf_bert.models.configured import Configured
-from tf_bert.training.execution import recompute
-from tf_bert.training.trainer import Trainer
+from tf_bert.models.saving import Checkpointed, Configured
+from tf_bert.trainer.execution import recompute
+from tf_bert.trainer.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")

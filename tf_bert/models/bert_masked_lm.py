@@ -103,8 +103,8 @@ class BertForMaskedLM(BertTask):
 
     def masked_batches(self, texts, text_pairs=None, batch_size: int = 32, seed: int | None = None, shuffle=True):
         """Texts as a data set of masked batches, masked anew in each pass where they are shuffled."""
-        from tf_bert.data.dynamic_masking import DynamicMasking
-        from tf_bert.data.masked_texts import masked_batches
+        from tf_bert.data.pretraining.dynamic_masking import DynamicMasking
+        from tf_bert.data.pretraining.masked_texts import masked_batches
 
         inputs = self.preprocess(texts, text_pairs)
         vocab = {piece: number for number, piece in enumerate(self.get_preprocessor().pieces)}

@@ -11,11 +11,10 @@ from tf_bert.configs import BertConfig
 from tf_bert.layers.feed_forward import create_initializer
 from tf_bert.layers.heads import ClassificationHead, correct, cross_entropy
 from tf_bert.models.bert import Bert
-from tf_bert.models.checkpointed import Checkpointed
-from tf_bert.models.configured import Configured
 from tf_bert.models.raw_text import PADDED, Attached, TakesTexts
+from tf_bert.models.saving import Checkpointed, Configured
 from tf_bert.models.spans import Span, answer_positions, best_spans, piece_labels
-from tf_bert.training.trainer import Trainer
+from tf_bert.trainer.trainer import Trainer
 
 POOLER = "bert/pooler/dense/kernel"
 HEAD = "output_weights"

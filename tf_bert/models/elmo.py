@@ -13,8 +13,8 @@ from tf_bert.layers.feed_forward import at_each_position
 from tf_bert.layers.heads import correct, cross_entropy
 from tf_bert.layers.recurrent import RecurrentEncoder
 from tf_bert.layers.scalar_mix import ScalarMix
-from tf_bert.models.configured import Configured
-from tf_bert.training.trainer import Trainer
+from tf_bert.models.saving import Configured
+from tf_bert.trainer.trainer import Trainer
 
 IGNORED_LABEL = -100  # of a piece that has no label of its own
 

@@ -13,10 +13,9 @@ from tf_bert.layers.heads import correct, cross_entropy
 from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.transformer import TransformerEncoderBlock
-from tf_bert.models.checkpointed import Checkpointed
-from tf_bert.models.configured import Configured
-from tf_bert.training.execution import recompute
-from tf_bert.training.trainer import Trainer
+from tf_bert.models.saving import Checkpointed, Configured
+from tf_bert.trainer.execution import recompute
+from tf_bert.trainer.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")

@@ -9,10 +9,9 @@ from keras import ops
 
 from tf_bert.configs import GPTConfig
 from tf_bert.layers.heads import ClassificationHead, correct, cross_entropy
-from tf_bert.models.checkpointed import Checkpointed
-from tf_bert.models.configured import Configured
 from tf_bert.models.gpt import GPT
-from tf_bert.training.trainer import Trainer
+from tf_bert.models.saving import Checkpointed, Configured
+from tf_bert.trainer.trainer import Trainer
 
 SPECIAL_TOKENS = 3  # start, delimiter and extract are the last rows of the table
 TASKS = ("classification", "similarity", "multiple_choice")
@@ -35,8 +34,9 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
         classifier_dropout: of what the linear layer is given.
 
     Call arguments:
-        inputs: a dict of integers, from `tf_bert.data.gpt_finetuning`: ``input_ids`` and ``input_mask``, [B, T] for
-            classification, [B, C, T] with both orders or all answers for the others; for training ``label_ids`` [B].
+        inputs: a dict of integers, from `tf_bert.data.finetuning.gpt_sequences`: ``input_ids`` and ``input_mask``,
+            [B, T] for classification, [B, C, T] with both orders or all answers for the others; for training
+            ``label_ids`` [B].
 
     Returns:
         A dict: ``logits`` [B, num_labels], or [B, C] for multiple choice; ``pooled_output`` [B, H], or [B, C, H]; and
@@ -115,15 +115,14 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
     ) -> Self:
         """Makes the model from one that was fine-tuned, or, by `from_gpt`, from a pre-trained GPT in any format.
 
-        Args, returns and errors: see `tf_bert.models.checkpointed.Checkpointed.from_checkpoint`.
+        Args, returns and errors: see `tf_bert.models.saving.Checkpointed.from_checkpoint`.
         """
-        from tf_bert.checkpoints.convert import load_model
-        from tf_bert.checkpoints.formats import open_checkpoint
+        from tf_bert.models.pretrained import load_model, open_checkpoint
 
         checkpoint = open_checkpoint(path_or_name, config)
         if checkpoint.architecture == cls.__name__:
-            return load_model(path_or_name, cls, config, strict, **arguments)
-        gpt = load_model(path_or_name, GPT, config, strict)
+            return load_model(checkpoint, cls, config, strict, **arguments)
+        gpt = load_model(checkpoint, GPT, config, strict)
         model = cls.from_gpt(gpt, **arguments)
         model.load_report, model.vocab_file = gpt.load_report, gpt.vocab_file
         return model

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from tf_bert.configs import BertConfig
+from tf_bert.data.finetuning.multiple_choice import by_example
 from tf_bert.layers.heads import correct, cross_entropy
 from tf_bert.models.bert_tasks import BertTask
 
@@ -106,15 +107,3 @@ class BertMultipleChoice(BertTask):
     def get_config(self):
         """What `from_config` needs."""
         return super().get_config() | {"dropout": self.dropout.rate}
-
-
-def by_example(rows: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Rows of all choices, one example's behind the other's, as [N, C, S]; zeros where an example has fewer.
-
-    Example:
-        >>> by_example(np.array([[1], [2], [3]]), [2, 1]).tolist()
-        [[[1], [2]], [[3], [0]]]
-    """
-    found = np.zeros((len(counts), max(counts), rows.shape[1]), rows.dtype)
-    found[np.arange(max(counts)) < np.array(counts)[:, None]] = rows
-    return found

@@ -230,7 +230,7 @@ class TakesTexts:
 
     def predict_inputs(self, inputs: dict[str, np.ndarray], batch_size: int = 32) -> dict[str, np.ndarray]:
         """The outputs of the task for inputs [N, S], in batches of about one length, in the order of the inputs."""
-        from tf_bert.training.prediction import predict_by_length
+        from tf_bert.trainer.prediction import predict_by_length
 
         results = {}
         size = len(inputs["input_ids"])

@@ -12,9 +12,9 @@ from tf_bert.layers.positions import WordEmbedding
 from tf_bert.layers.recurrent import RecurrentEncoder, StateBridge
 from tf_bert.layers.recurrent_decoder import RecurrentDecoder, repeat_rows, time_first
 from tf_bert.layers.scheduled_sampling import choose_words, draw
-from tf_bert.models.configured import Configured
+from tf_bert.models.saving import Configured
 from tf_bert.models.translation import TranslationModel
-from tf_bert.training.trainer import Trainer
+from tf_bert.trainer.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")

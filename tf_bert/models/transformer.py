@@ -13,10 +13,10 @@ from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.scheduled_sampling import choose_words, draw
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.layers.transformer_decoder import TransformerDecoderBlock
-from tf_bert.models.configured import Configured
+from tf_bert.models.saving import Configured
 from tf_bert.models.translation import TranslationModel
-from tf_bert.training.execution import recompute
-from tf_bert.training.trainer import Trainer
+from tf_bert.trainer.execution import recompute
+from tf_bert.trainer.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")

@@ -82,7 +82,7 @@ class TranslationModel:
             source_ids: [B, S] integers filled up with ``pad_id``, or a list of lists of different lengths.
             source_mask: [B, S], 1 for real positions; by default where ids are not ``pad_id``.
             search: `Greedy` (the default), `Sampling` or `BeamSearch`.
-            **options: see `tf_bert.decoding.generate.generate`.
+            **options: see `tf_bert.decoding.translation.generate`.
 
         Returns:
             A dict of numpy arrays: ``tokens`` [B, N, T], those of a beam best first, ``pad_id`` behind the end symbol;
@@ -90,7 +90,7 @@ class TranslationModel:
             ``scores`` [B, N], what the search ranks by; ``alignments`` [B, N, T], the source position with the most
             attention for each token.
         """
-        from tf_bert.decoding.generate import generate
+        from tf_bert.decoding.translation import generate
 
         return generate([self], source_ids, source_mask, search, **options)
 
@@ -101,12 +101,12 @@ class TranslationModel:
             texts: any number of them. An empty text becomes an empty text.
             source_tokenizer: with ``tokenize_to_ids``.
             target_tokenizer: with ``decode``; the source's where not given.
-            **options: see `tf_bert.decoding.generate.translate`.
+            **options: see `tf_bert.decoding.translation.translate`.
 
         Returns:
             As many texts.
         """
-        from tf_bert.decoding.generate import translate
+        from tf_bert.decoding.translation import translate
 
         return translate([self], texts, source_tokenizer, target_tokenizer, **options)
 

@@ -1,1 +1,1 @@
-"""Training: optimizer, losses, metrics, trainer, distribution and resume."""
+"""Training runs: one recipe, its tasks, callbacks, resume, and where to train."""

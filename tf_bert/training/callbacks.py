@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tf_bert.files import atomic_writer, exists, open_binary, reason_of
 from tf_bert.progress import Progress, say
+from tf_bert.trainer.execution import EvaluationStopped
 from tf_bert.training import resume
-from tf_bert.training.execution import EvaluationStopped
 from tf_bert.training.resume import RunState
 from tf_bert.training.workers import gather_from_workers
 

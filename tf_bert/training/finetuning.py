@@ -12,15 +12,15 @@ import tensorflow as tf
 from tf_bert.checkpoints import formats
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.configs import BertConfig
-from tf_bert.data.label_list import note_labels
+from tf_bert.data.finetuning.label_list import note_labels
 from tf_bert.files import atomic_writer, make_folder
 from tf_bert.models.bert_tasks import PROBLEM_TYPES
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.training.optimization import create_optimizer
-from tf_bert.training.prediction import SEQUENCES, lengths_of
+from tf_bert.trainer.optimization import create_optimizer
+from tf_bert.trainer.prediction import SEQUENCES, lengths_of
+from tf_bert.trainer.trainer import Trainer
 from tf_bert.training.resume import clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
-from tf_bert.training.trainer import Trainer
 from tf_bert.training.workers import is_chief
 
 # Sorted together are at most so many batches, and at most a quarter of a pass: where all examples are sorted, each pass
@@ -37,7 +37,7 @@ class FineTuningOptions(RunOptions):
         group_by_length: see `shuffled_batches`, as for those that are not here; others see
             `tf_bert.training.runs.RunOptions`.
         fixed_length: leave all padding.
-        clip_unmerged_slices: see `tf_bert.training.optimization.create_optimizer`.
+        clip_unmerged_slices: see `tf_bert.trainer.optimization.create_optimizer`.
     """
 
     group_by_length: bool = False
@@ -218,8 +218,8 @@ def write_companions(
         output_dir: where the checkpoints are, or will be.
         config: of the model.
         tokenizer: of the data.
-        architecture: a key of `tf_bert.checkpoints.formats.ARCHITECTURES`.
-        kind: see `tf_bert.data.label_list.note_labels`, as for the rest.
+        architecture: a key of `tf_bert.models.pretrained.ARCHITECTURES`.
+        kind: see `tf_bert.data.finetuning.label_list.note_labels`, as for the rest.
         labels: in the order of their ids.
         **settings: what else prediction has to know.
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.checkpoints import formats, gpt
-from tf_bert.data.label_list import note_labels
+from tf_bert.checkpoints import openai
+from tf_bert.data.finetuning.label_list import note_labels
 from tf_bert.files import atomic_writer, make_folder
+from tf_bert.models import pretrained
 from tf_bert.models.gpt import GPT
 from tf_bert.training.distribution import distribute
 
@@ -30,7 +31,7 @@ def write_companions(
         output_dir: where the checkpoints are, or will be.
         model: a `GPT`, or a `tf_bert.models.gpt_tasks.GPTClassifier`.
         vocab_file: of the model's tokenizer.
-        kind: see `tf_bert.data.label_list.note_labels`, as for the rest.
+        kind: see `tf_bert.data.finetuning.label_list.note_labels`, as for the rest.
         labels: in the order of their ids.
         **settings: what else prediction has to know.
 
@@ -38,15 +39,15 @@ def write_companions(
         ValueError: another vocabulary is there already.
     """
     make_folder(output_dir)
-    gpt.copy_vocabulary(vocab_file, output_dir, "openai")
-    noted = model.config.extra | {"architectures": [formats.architecture_name(model)]} | model.to_note()
-    with atomic_writer(os.path.join(output_dir, gpt.CONFIG), "w") as file:
+    openai.copy_vocabulary(vocab_file, output_dir, "openai")
+    noted = model.config.extra | {"architectures": [pretrained.architecture_name(model)]} | model.to_note()
+    with atomic_writer(os.path.join(output_dir, openai.CONFIG), "w") as file:
         file.write(dataclasses.replace(model.config, extra=noted).to_json_string())
     note_labels(output_dir, kind, labels, **settings)
 
 
 def evaluate_answers(model: GPT, columns: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
-    """Measures a compiled model on answers, see `tf_bert.data.gpt_examples.convert_answers_to_inputs`.
+    """Measures a compiled model on answers, see `tf_bert.data.finetuning.gpt_examples.convert_answers_to_inputs`.
 
     Returns:
         ``eval_loss``, the cross-entropy of a token of an answer in nats; ``eval_perplexity``, its exponential;

@@ -8,17 +8,17 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_bert.configs import Config, GPTConfig
-from tf_bert.data import language_modeling_input
-from tf_bert.data.language_modeling_input import BlockFiles, block_errors
-from tf_bert.data.record_input import check_vocab_size
+from tf_bert.data.language_modeling import input as language_modeling_input
+from tf_bert.data.language_modeling.input import BlockFiles, block_errors
+from tf_bert.data.tfrecord.input_pipeline import check_vocab_size
 from tf_bert.files import make_folder
 from tf_bert.models.gpt import GPT
+from tf_bert.trainer.optimization import AdamWeightDecay
+from tf_bert.trainer.schedules import WarmupDecay
+from tf_bert.trainer.trainer import Trainer
 from tf_bert.training.distribution import distribute
-from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
-from tf_bert.training.schedules import WarmupDecay
-from tf_bert.training.trainer import Trainer
 from tf_bert.training.workers import is_chief
 
 NOT_DECAYED = ("LayerNorm|bias",)
@@ -32,7 +32,7 @@ class LanguageModelingOptions(RunOptions):
         num_train_steps: see `tf_bert.training.runs.RunOptions`, as for those that are not here.
         learning_rate: the peak (Radford et al. 2018, section 4.1).
         num_warmup_steps: updates of the linear warm-up.
-        decay: how the rate falls afterwards, see `tf_bert.training.schedules.WarmupDecay`.
+        decay: how the rate falls afterwards, see `tf_bert.trainer.schedules.WarmupDecay`.
         weight_decay: of kernels and tables, not of norms and biases.
         beta_2: of Adam: 0.999 (GPT-1) or 0.95 (GPT-3).
         clip_norm: the largest norm of the gradient; 0 for any.
@@ -101,13 +101,13 @@ def check_fit(config: Config, blocks: BlockFiles) -> None:
             f"{blocks.files[0]} has blocks of {blocks.block_size} tokens, and the context of the model "
             f"(max_position_embeddings) is {context}: a longer table or a smaller --block_size is needed"
         )
-    for path, facts in zip(blocks.files, blocks.sidecars, strict=True):
-        check_vocab_size(path, facts, config.vocab_size)
+    for path, sidecar in zip(blocks.files, blocks.sidecars, strict=True):
+        check_vocab_size(path, sidecar, config.vocab_size)
         end_id = getattr(config, "end_id", None)
-        if None not in (end_id, facts.get("end_id")) and facts["end_id"] != end_id:
+        if None not in (end_id, sidecar.get("end_id")) and sidecar["end_id"] != end_id:
             raise ValueError(
-                f"{path} has the token {facts['end_id']} between documents ({path}.json), and end_id in the "
-                f"configuration is {end_id}: generation would never end; set end_id to {facts['end_id']}"
+                f"{path} has the token {sidecar['end_id']} between documents ({path}.json), and end_id in the "
+                f"configuration is {end_id}: generation would never end; set end_id to {sidecar['end_id']}"
             )
 
 
@@ -126,7 +126,7 @@ def train_language_model(
 
     Args:
         config: sizes and rates.
-        blocks: from `tf_bert.data.language_modeling_input.find_blocks`.
+        blocks: from `tf_bert.data.language_modeling.input.find_blocks`.
         output_dir: gets ``model.ckpt-N``, ``training.jsonl`` and TensorBoard's files; made if need be.
         options: how to train.
         init_checkpoint: weights of a new run.
@@ -185,7 +185,7 @@ def train_language_model(
 
 
 def _end_id(blocks: BlockFiles) -> int | None:
-    return next((facts["end_id"] for facts in blocks.sidecars if "end_id" in facts), None)
+    return next((sidecar["end_id"] for sidecar in blocks.sidecars if "end_id" in sidecar), None)
 
 
 def evaluate(

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tf_bert.checkpoints import convert
 from tf_bert.configs import BertConfig
-from tf_bert.data import pretraining_input
-from tf_bert.data.pretraining_input import RecordFiles, id_limits, record_errors
-from tf_bert.data.record_input import check_vocab_size
+from tf_bert.data.pretraining import input as pretraining_input
+from tf_bert.data.pretraining.input import RecordFiles, id_limits, record_errors
+from tf_bert.data.tfrecord.input_pipeline import check_vocab_size
 from tf_bert.files import make_folder
+from tf_bert.models import pretrained
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.distribution import check_batch_size, distribute
@@ -100,7 +100,7 @@ def pretrain(
 
     Args:
         config: sizes and rates.
-        records: from `tf_bert.data.pretraining_input.find_records`.
+        records: from `tf_bert.data.pretraining.input.find_records`.
         output_dir: gets ``model.ckpt-N``, ``training.jsonl`` and TensorBoard's files; made if need be.
         options: how to train.
         init_checkpoint: a TensorFlow 1 checkpoint whose weights to begin with; step, moments and rate begin anew. Not
@@ -247,4 +247,4 @@ def export(model: BertForPreTraining, directory: str | os.PathLike, tokenizer: F
     Returns:
         The directory, for ``Bert.from_checkpoint``.
     """
-    return convert.save_model(model, directory, "google", tokenizer)
+    return pretrained.save_model(model, directory, "google", tokenizer)

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tf_bert.checkpoints import google, names
 from tf_bert.files import atomic_writer, locked, open_binary
 from tf_bert.progress import say
-from tf_bert.training.trainer import NonFiniteLossError, Trainer
+from tf_bert.trainer.trainer import NonFiniteLossError, Trainer
 
 RESUME_SUFFIX = ".resume.json"
 _KEYS = {"step", "records", "data", "seeds", "optimizer", "metrics"}  # of a file that has no checksum yet

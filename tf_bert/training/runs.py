@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping
 import keras
 import tensorflow as tf
 
-from tf_bert.checkpoints import formats, gpt, loading, names
+from tf_bert.checkpoints import formats, loading, names, openai
 from tf_bert.configs import BertConfig
 from tf_bert.files import atomic_writer, locked
 from tf_bert.layers.embeddings import BertEmbeddings
+from tf_bert.models import pretrained
 from tf_bert.progress import say
+from tf_bert.trainer.optimization import create_optimizer
+from tf_bert.trainer.trainer import NonFiniteLossError, Trainer
 from tf_bert.training.callbacks import ReportTraining, SaveCheckpoints, StopOnSignal, TokenCounter
 from tf_bert.training.distribution import distribute, strategy_name
-from tf_bert.training.optimization import create_optimizer
 from tf_bert.training.profiling import ProfileSteps
 from tf_bert.training.resume import RunState, restore_run
-from tf_bert.training.trainer import NonFiniteLossError, Trainer
 from tf_bert.training.workers import (
     check_one_folder,
     check_one_run,
@@ -169,12 +170,12 @@ def open_initial(init_checkpoint: str | os.PathLike, config: BertConfig) -> form
 
     Raises:
         ValueError: a configuration beside them says that they were trained for another one; see also
-            `tf_bert.checkpoints.formats.open_checkpoint`.
+            `tf_bert.models.pretrained.open_checkpoint`.
     """
     try:
-        checkpoint = formats.open_checkpoint(init_checkpoint)
+        checkpoint = pretrained.open_checkpoint(init_checkpoint)
     except FileNotFoundError:  # maybe only the configuration
-        return formats.open_checkpoint(init_checkpoint, config)
+        return pretrained.open_checkpoint(init_checkpoint, config)
     for name in ("hidden_act", "num_attention_heads"):  # what the shapes of the variables do not tell
         found, expected = getattr(checkpoint.config, name), getattr(config, name)
         if found != expected:
@@ -191,7 +192,7 @@ def _load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) ->
     reader, variables = open_initial(init_checkpoint, model.config).reader, names.model_variables(model)
     table, new_rows = variables.get(names.GPT_WORDS), getattr(model, "new_rows", 0)
     if new_rows and reader.shapes.get(names.GPT_WORDS, (None,))[0] == table.shape[0] - new_rows:
-        reader = gpt.ReaderWithNewRows(reader, table)
+        reader = openai.ReaderWithNewRows(reader, table)
     for name, variable in variables.items():
         if name in TASK_HEAD and reader.shapes.get(name, variable.shape) != tuple(variable.shape):
             found = reader.shapes.pop(name)

@@ -10,19 +10,19 @@ import tensorflow as tf
 
 from tf_bert.checkpoints import google
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig, TranslationConfig
-from tf_bert.data import translation_input
-from tf_bert.data.record_input import check_vocab_size
-from tf_bert.data.translation_input import Batching, TranslationRecords, translation_record_errors
+from tf_bert.data.tfrecord.input_pipeline import check_vocab_size
+from tf_bert.data.translation import input as translation_input
+from tf_bert.data.translation.input import Batching, TranslationRecords, translation_record_errors
 from tf_bert.files import make_folder
 from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
 from tf_bert.progress import say
+from tf_bert.trainer.optimization import AdamWeightDecay
+from tf_bert.trainer.schedules import NoamSchedule, WarmupDecay
 from tf_bert.training.callbacks import read_log
 from tf_bert.training.distribution import distribute, strategy_name
-from tf_bert.training.optimization import AdamWeightDecay
 from tf_bert.training.resume import RunState, clean_up
 from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
-from tf_bert.training.schedules import NoamSchedule, WarmupDecay
 from tf_bert.training.workers import is_chief
 
 BEST = "best/model.ckpt"
@@ -92,7 +92,7 @@ def check_fit(config: TranslationConfig, records: TranslationRecords) -> None:
         ValueError: a vocabulary is larger than its table, or a pair longer than the position table.
     """
     for side, size in zip(("source", "target"), _limits(config), strict=True):
-        check_vocab_size(records.files[0], records.facts, size, f"{side}_vocab_size")
+        check_vocab_size(records.files[0], records.sidecar, size, f"{side}_vocab_size")
     longest = getattr(config, "max_position_embeddings", records.longest)
     if records.longest > longest:
         raise ValueError(

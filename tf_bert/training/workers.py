@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.files import atomic_writer, exists, remove_file
-from tf_bert.training.execution import LOST, worker_gone
+from tf_bert.trainer.execution import LOST, worker_gone
 from tf_bert.training.resume import RunState
 
 

@@ -108,7 +108,7 @@ def translation_attention(translator, text: str, target: str | None = None) -> l
     """The attention of a translation model: of source and target to themselves (Transformer), and of target to source.
 
     Args:
-        translator: a `tf_bert.checkpoints.translators.Translator`.
+        translator: a `tf_bert.models.translator.Translator`.
         text: the source.
         target: what was written; by default what the model writes itself (beam search).
 

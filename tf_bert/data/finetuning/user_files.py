@@ -1,0 +1,155 @@
+"""Classification data of one's own: CSV, TSV and JSON-lines files whose columns are named."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tf_bert.data.finetuning.classification import InputExample
+from tf_bert.data.finetuning.glue import SPLITS, DataProcessor
+from tf_bert.data.text.tables import read_csv, read_jsonl, read_tsv
+
+ENDINGS = {"csv": (".csv", ".tsv"), "jsonl": (".jsonl",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class FileFormat:
+    """What the columns of one's own files are called.
+
+    Args:
+        format: ``"csv"`` (also for files that end in ``.tsv``: separated by tabs, quotes are ordinary characters) or
+            ``"jsonl"``.
+        text: the column of the text: its name in the first row or, without a header, its number from 1.
+        text_pair: the column of a second text, if there is one.
+        label: the column of the label.
+        kind: ``"single"`` label, ``"multi"`` label or ``"regression"``.
+        header: whether the first row names the columns.
+        delimiter: between columns; by default a tab for ``.tsv`` and a comma for others.
+        label_separator: between the labels of a row with several. In JSON they may be a list as well.
+        labels: the labels in the order of their ids; by default those of the training file, sorted.
+        files: split -> file, where that is not ``train.csv``, ``dev.csv``, ``test.csv`` (or ``.tsv``, ``.jsonl``).
+    """
+
+    format: str = "csv"
+    text: str = "text"
+    text_pair: str | None = None
+    label: str = "label"
+    kind: str = "single"
+    header: bool = True
+    delimiter: str | None = None
+    label_separator: str = ";"
+    labels: Sequence[str] = ()
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class UserFilesProcessor(DataProcessor):
+    """Reads files as a `FileFormat` says.
+
+    Args:
+        format: what the columns are called.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with open(os.path.join(folder, "train.csv"), "w") as file:
+        ...         _ = file.write('text,label\\n"Well, yes",good\\nNo,bad\\n')
+        ...     processor = UserFilesProcessor(FileFormat())
+        ...     examples = processor.get_train_examples(folder)
+        >>> [(example.text_a, example.label) for example in examples], processor.get_labels()
+        ([('Well, yes', 'good'), ('No', 'bad')], ['bad', 'good'])
+    """
+
+    def __init__(self, format: FileFormat):
+        self.format, self.kind = format, format.kind
+        self.metrics = {"single": (), "multi": ("f1_micro",), "regression": ("pearson", "spearman")}[format.kind]
+        self._labels = list(format.labels)
+
+    def get_train_examples(self, data_dir: str | None) -> list[InputExample]:
+        """The rows of the training file; its labels are those of `get_labels` where none were given."""
+        examples = self._examples(data_dir, "train")
+        if not self._labels and self.kind != "regression":
+            lists = ([e.label] if self.kind == "single" else e.label for e in examples)
+            self._labels = sorted({label for labels in lists for label in labels})
+        return examples
+
+    def get_dev_examples(self, data_dir: str | None) -> list[InputExample]:
+        """The rows of the file to evaluate on."""
+        return self._examples(data_dir, "dev")
+
+    def get_test_examples(self, data_dir: str | None) -> list[InputExample]:
+        """The rows of the file to predict; labels are not looked at, and need not be there."""
+        return self._examples(data_dir, "test")
+
+    def get_labels(self) -> list[str]:
+        """The labels that were given, else those of the training file once it was read."""
+        return list(self._labels)
+
+    def path(self, data_dir: str | None, split: str) -> str:
+        """The file of a split.
+
+        Raises:
+            FileNotFoundError: there is none; says which were looked for.
+        """
+        if split in self.format.files:
+            return self.format.files[split]
+        names = [split + ending for ending in ENDINGS[self.format.format]]
+        paths = [os.path.join(data_dir or ".", name) for name in names]
+        found = [path for path in paths if os.path.exists(path)]
+        if not found:
+            raise FileNotFoundError(f"there is no file {' or '.join(paths)}; --{split}_file names another one")
+        return found[0]
+
+    def _examples(self, data_dir: str | None, split: str) -> list[InputExample]:
+        assert split in SPLITS
+        path = self.path(data_dir, split)
+        rows = enumerate(self._rows(path))
+        examples = [self._example(f"{split}-{number}", where, values, split) for number, (where, values) in rows]
+        if not examples:
+            raise ValueError(f"{path} has no rows")
+        return examples
+
+    def _example(self, guid: str, where: str, values: dict[str, Any], split: str) -> InputExample:
+        wanted = self.format
+        label = None if split == "test" else self._label(self._value(where, values, wanted.label), where)
+        text_b = wanted.text_pair and self._text(where, values, wanted.text_pair)
+        return InputExample(guid, self._text(where, values, wanted.text), text_b, label, where)
+
+    def _rows(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields where each row stands, and its values by column."""
+        if self.format.format == "jsonl":
+            yield from read_jsonl(path)
+            return
+        delimiter = self.format.delimiter or ("\t" if path.endswith(".tsv") else ",")
+        rows = read_tsv(path) if delimiter == "\t" else read_csv(path, delimiter)
+        names = [name.strip() for name in rows.pop(0)] if self.format.header and rows else None
+        for row in rows:
+            if names and len(row) != len(names):
+                raise ValueError(
+                    f"{row.where}: found {len(row)} columns, expected {len(names)} ({', '.join(names)}), separated by "
+                    f"{delimiter!r}"
+                )
+            yield row.where, dict(zip(names or map(str, range(1, len(row) + 1)), row, strict=True))
+
+    def _value(self, where: str, values: dict[str, Any], column: str) -> Any:
+        if column not in values:
+            raise ValueError(f"{where}: found the columns {', '.join(values)}, expected one that is named {column!r}")
+        return values[column]
+
+    def _text(self, where: str, values: dict[str, Any], column: str) -> str:
+        text = self._value(where, values, column)
+        if not isinstance(text, str):
+            raise ValueError(f"{where}: {column} is a {type(text).__name__}, expected a text")
+        return text
+
+    def _label(self, value: Any, where: str):
+        if self.kind == "regression":
+            if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+                return value
+            raise ValueError(f"{where}: the label is a {type(value).__name__}, expected a number")
+        if self.kind == "multi":
+            parts = value if isinstance(value, list) else str(value).split(self.format.label_separator)
+            return [str(part).strip() for part in parts if str(part).strip()]
+        label = str(value).strip()
+        if not label:
+            raise ValueError(f"{where}: the label is empty")
+        return label

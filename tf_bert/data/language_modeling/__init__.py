@@ -1,0 +1,1 @@
+"""Blocks of tokens for language models, and their input pipeline."""

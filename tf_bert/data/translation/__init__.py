@@ -1,0 +1,1 @@
+"""Parallel text: pairs, their records, their input pipeline and scores."""

@@ -1,0 +1,1 @@
+"""Models written for serving: SavedModel, LiteRT and ONNX."""

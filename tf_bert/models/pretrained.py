@@ -1,0 +1,252 @@
+"""Models from checkpoints of any format, and back: the only table of architectures.
+
+`tf_bert.checkpoints` knows files and formats and imports no model; whatever needs both is here and in
+`tf_bert.models.convert`.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import tempfile
+import warnings
+import zipfile
+from typing import Any
+
+import keras
+
+from tf_bert.checkpoints import catalogue, formats, google, loading, names, openai, writing
+from tf_bert.checkpoints.formats import Checkpoint, ModelReader
+from tf_bert.checkpoints.gpt_config import ARCHITECTURES as GPT_ARCHITECTURES
+from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+from tf_bert.checkpoints.vocabulary import check_vocabulary_size
+from tf_bert.configs import BertConfig, Config, GPTConfig
+from tf_bert.files import make_folder
+from tf_bert.models.bert import Bert, BertForPreTraining
+from tf_bert.models.bert_masked_lm import BertForMaskedLM
+from tf_bert.models.bert_tasks import BertClassifier, BertQuestionAnswering, BertTokenClassifier
+from tf_bert.models.gpt import GPT
+from tf_bert.models.gpt_tasks import GPTClassifier
+from tf_bert.models.multiple_choice import BertMultipleChoice
+from tf_bert.models.translator import is_translator
+from tf_bert.tokenization.full import FullTokenizer
+
+# Hugging Face's name of an architecture -> our class. Folders in any format note it in "architectures".
+ARCHITECTURES = {
+    "BertModel": Bert,
+    "BertForPreTraining": BertForPreTraining,
+    "BertForMaskedLM": BertForMaskedLM,
+    "BertForSequenceClassification": BertClassifier,
+    "BertForTokenClassification": BertTokenClassifier,
+    "BertForQuestionAnswering": BertQuestionAnswering,
+    "BertForMultipleChoice": BertMultipleChoice,
+    "GPT2LMHeadModel": GPT,
+    "OpenAIGPTLMHeadModel": GPT,
+    "GPTClassifier": GPTClassifier,  # our own name: there is no other like it
+}
+
+
+def open_checkpoint(path_or_name: str | os.PathLike, config: Config | None = None) -> Checkpoint:
+    """Opens a checkpoint of any format, or one of the catalogue, which is fetched where it is not there yet.
+
+    Args:
+        path_or_name: a folder laid out as Google's archives, as OpenAI's or as Hugging Face's, the prefix of a
+            TensorFlow 1 checkpoint, a ``.keras`` or ``.weights.h5`` file, or a name that
+            `tf_bert.checkpoints.catalogue` knows.
+        config: the sizes, where no configuration lies beside the weights.
+
+    Raises:
+        ValueError, FileNotFoundError: nothing there can be read; the message says what was looked for. Or vocabulary,
+            configuration and table do not fit.
+    """
+    path = os.fspath(path_or_name)
+    if not os.path.exists(path) and not os.path.exists(google.checkpoint_prefix(path) + ".index"):
+        path = _fetched(path)
+    if is_translator(path):
+        raise ValueError(f"{path} holds a translation model, which tf-bert translate and tf-bert attention read")
+    checkpoint = _open_keras(path, config) if path.endswith((".keras", ".h5")) else formats.open_files(path, config)
+    noted = (checkpoint.config.extra.get("architectures") or [None])[0]
+    if noted in ARCHITECTURES:
+        checkpoint = dataclasses.replace(checkpoint, architecture=noted)
+    formats.check_vocabulary(checkpoint)
+    return checkpoint
+
+
+def _fetched(name: str) -> str:
+    try:
+        return catalogue.fetch(name)
+    except KeyError as error:
+        raise FileNotFoundError(
+            f"there is no checkpoint {name}: no such file, folder or prefix of an .index file, and {error.args[0]}"
+        ) from None
+
+
+def _open_keras(path: str, config: Config | None) -> Checkpoint:
+    folder = os.path.dirname(path) or "."
+    try:
+        if path.endswith(".keras"):
+            model = keras.saving.load_model(path)
+        else:
+            config = config or formats.config_in(folder, path)
+            usual = GPT_ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
+            architecture = (config.extra.get("architectures") or [usual])[0]
+            cls = ARCHITECTURES[architecture]
+            model = cls(config, **cls.noted_arguments(config))
+            model.load_weights(path)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be loaded by Keras: {error}") from None
+    if not isinstance(getattr(model, "config", None), BertConfig | GPTConfig):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which is no BERT or GPT of tf_bert")
+    format = "keras" if path.endswith(".keras") else "weights"
+    return formats.with_companions(path, format, model.config, ModelReader(model), folder)
+
+
+def architecture_name(model) -> str:
+    """Hugging Face's name of a model's architecture."""
+    found = [name for name, ours in ARCHITECTURES.items() if ours is type(model)]
+    return found[0] if len(found) == 1 else formats.architecture_of(names.model_variables(model))
+
+
+def load_model(
+    path_or_name: str | os.PathLike | Checkpoint,
+    cls: type | None = None,
+    config: Config | None = None,
+    strict: bool = True,
+    **arguments: Any,
+):
+    """Makes a model with a checkpoint's weights.
+
+    Args:
+        path_or_name: see `open_checkpoint`; or what it returned.
+        cls: a class of `tf_bert.models`; by default the one that the checkpoint's architecture asks for.
+        config: sizes and rates, instead of those beside the checkpoint.
+        strict: whether a variable of the encoder without a value is an error. A head without one starts fresh, and a
+            warning says so.
+        **arguments: for ``cls``.
+
+    Returns:
+        The model. Its ``load_report`` says what was loaded; its ``vocab_file`` is the checkpoint's vocabulary.
+    """
+    checkpoint = path_or_name if isinstance(path_or_name, Checkpoint) else open_checkpoint(path_or_name, config)
+    cls = cls or ARCHITECTURES[checkpoint.architecture]
+    if not isinstance(checkpoint.config, cls.config_class):
+        kind = "GPT" if isinstance(checkpoint.config, GPTConfig) else "BERT"
+        raise ValueError(f"{checkpoint.path} holds a {kind}, from which no {cls.__name__} can be made")
+    loaded = getattr(checkpoint.reader, "model", None)
+    if type(loaded) is cls and not arguments:
+        model = loaded
+        model.load_report = loading.LoadReport(loaded=list(checkpoint.reader.shapes))
+    else:
+        arguments = cls.arguments_for(checkpoint.reader.shapes) | cls.noted_arguments(checkpoint.config) | arguments
+        make = functools.partial(cls, described(checkpoint).config, **arguments)
+        model, model.load_report = loading.make_with_weights(make, checkpoint.reader, strict)
+        if model.load_report.missing:
+            warnings.warn(f"{checkpoint.path}: {model.load_report}", stacklevel=3)
+    model.vocab_file = checkpoint.vocab_file
+    return model
+
+
+def described(checkpoint: Checkpoint) -> Checkpoint:
+    """The same checkpoint with its architecture and the tokenizer's switches noted in the configuration."""
+    noted = {"architectures": [checkpoint.architecture]}
+    if checkpoint.settings is not None:
+        noted |= checkpoint.settings.to_dict()
+    config = dataclasses.replace(checkpoint.config, extra={**checkpoint.config.extra, **noted})
+    return dataclasses.replace(checkpoint, config=config)
+
+
+def save_model(
+    model, path: str | os.PathLike, format: str | None = None, tokenizer: FullTokenizer | None = None, **options: Any
+) -> str:
+    """Writes a model in any format; see `tf_bert.models.saving.Checkpointed.save_checkpoint` and `write`."""
+    extra = {**model.config.extra, "architectures": [architecture_name(model)], **model.to_note()}
+    vocab_file = model.vocab_file
+    if tokenizer is not None:
+        vocab_file, settings = tokenizer.vocab_file, TokenizerSettings.of(tokenizer)
+        rows = model.config.vocab_size
+        check_vocabulary_size(tokenizer.vocab_size, rows, rows, vocab_file)
+        extra |= settings.to_dict()
+    config = dataclasses.replace(model.config, extra=extra)
+    settings = TokenizerSettings.from_dict(extra)
+    reader = ModelReader(model)
+    checkpoint = Checkpoint(model.name, "keras", config, reader, vocab_file, settings, architecture_name(model))
+    usual = "huggingface" if isinstance(config, GPTConfig) else "google"
+    return write(checkpoint, path, format or usual_format(path, usual), **options)
+
+
+def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=None, optimizer: bool = False) -> str:
+    """Writes a checkpoint in a format.
+
+    Args:
+        checkpoint: what to write.
+        path: a folder for ``google``, ``openai`` and ``huggingface``; a file for ``keras`` (``.keras``) and ``weights``
+            (``.weights.h5``). Vocabulary and tokenizer switches are put in the same folder.
+        format: one of `formats.FORMATS`.
+        dtype: of the weights; each keeps its own by default.
+        optimizer: whether Adam's moments and the step are written too; only a TensorFlow 1 checkpoint holds them.
+
+    Returns:
+        The path that loads again.
+
+    Raises:
+        ValueError: the format cannot hold it, or the path does not fit the format.
+    """
+    checkpoint, path = described(checkpoint), os.fspath(path)
+    write_format = _write_keras if format in ("keras", "weights") else writing.write_folder
+    return write_format(checkpoint, path, format, dtype, optimizer)
+
+
+def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimizer: bool) -> str:
+    ending = ".keras" if format == "keras" else ".weights.h5"
+    if not path.endswith(ending):
+        raise ValueError(f"{path}: a file of the format {format} ends in {ending}")
+    if dtype is not None or optimizer:
+        raise ValueError(
+            f"a {ending} file is written in float32 and without the original's moments; --half, --bfloat16 and "
+            "--optimizer are for the formats google and huggingface"
+        )
+    model = getattr(checkpoint.reader, "model", None)
+    if model is not None:
+        model.config = checkpoint.config  # with what travels along
+    else:
+        cls = ARCHITECTURES[checkpoint.architecture]
+        arguments = cls.arguments_for(checkpoint.reader.shapes) | cls.noted_arguments(checkpoint.config)
+        make = functools.partial(cls, checkpoint.config, **arguments)
+        model, _ = loading.make_with_weights(make, checkpoint.reader)
+    folder, name = os.path.split(path)
+    make_folder(folder or ".")
+    is_gpt = isinstance(checkpoint.config, GPTConfig)
+    if is_gpt:
+        openai.copy_vocabulary(checkpoint.vocab_file, folder or ".", "openai")
+    else:
+        formats.copy_companions(folder or ".", checkpoint.vocab_file, checkpoint.settings)
+    temporary = os.path.join(folder, f".{os.getpid()}.{name}")
+    try:
+        if format == "keras":
+            _save_zipped(model, temporary)
+        else:
+            model.save_weights(temporary)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+    if format == "weights":
+        writing.write_config(
+            os.path.join(folder, openai.CONFIG if is_gpt else formats.GOOGLE_CONFIG), checkpoint.config
+        )
+    return path
+
+
+def _save_zipped(model, path: str) -> None:
+    """What ``model.save(path)`` writes, without its second copy of the weights in memory."""
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
+        model.save(folder, zipped=False)
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in sorted(pathlib.Path(folder).rglob("*")):
+                archive.write(file, file.relative_to(folder))
+
+
+def usual_format(path: str | os.PathLike, folder: str) -> str:
+    """The format that the ending of a path asks for; that of a ``folder`` otherwise."""
+    endings = {".keras": "keras", ".h5": "weights"}
+    return endings.get(os.path.splitext(path)[1], folder)

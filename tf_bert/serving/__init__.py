@@ -1,0 +1,1 @@
+"""Answers to raw text from a fine-tuned model."""
