@@ -578,7 +578,7 @@ def test_casing_of_published_vocabularies_is_guessed(golden, data_folder):
     }
     for lower, files in published.items():
         for file in files:
-            checkpoint = formats.Checkpoint("x", "google", CONFIG, None, str(file), None)
+            checkpoint = formats.Checkpoint("x", "google", CONFIG, None, str(file), None, "BertModel")
             assert checkpoint.tokenizer().basic_tokenizer.do_lower_case is lower
 
 

@@ -18,7 +18,6 @@ from tests.support import ROOT
 from tests.support.replica_runs import MODELS, OPTIMIZERS, task_data, with_dropout
 from tests.support.toy_model import Toy, batches, toy_data, weights
 from tests.training.test_replicas import free_ports, start
-from tf_bert.checkpoints import formats
 from tf_bert.commands import (
     finetuning_flags,
     run_classifier,
@@ -30,6 +29,7 @@ from tf_bert.commands import (
 )
 from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.models import pretrained
 from tf_bert.training import distribution, runs
 from tf_bert.training.distribution import distribute, get_strategy, pad_last_batch, set_logical_cpus, set_precision
 
@@ -211,7 +211,7 @@ def test_the_strategy_is_made_before_a_checkpoint_is_opened(command, flags, monk
         raise FileNotFoundError
 
     monkeypatch.setattr(finetuning_flags, "strategy_from_flags", lambda flags: order.append("strategy"))
-    monkeypatch.setattr(formats, "open_checkpoint", open_checkpoint)
+    monkeypatch.setattr(pretrained, "open_checkpoint", open_checkpoint)
     assert command.main(["--output_dir=x", "--init_checkpoint=x.keras", *flags]) == 1
     assert order == ["strategy", "checkpoint"]
 

@@ -75,7 +75,7 @@ def show_checkpoint(path: str) -> None:
     checkpoint = pretrained.open_checkpoint(path)
     weights, slots = loading.sizes(checkpoint.reader)
     print(f"format: {checkpoint.format}")
-    print(f"architecture: {checkpoint.architecture} ({pretrained.ARCHITECTURES[checkpoint.architecture][1]})")
+    print(f"architecture: {checkpoint.architecture} ({pretrained.ARCHITECTURES[checkpoint.architecture].__name__})")
     print(f"weights: {weights:,} bytes")
     print(f"optimizer: {slots:,} bytes")
     print(f"vocabulary: {checkpoint.vocab_file or 'none beside it'}")

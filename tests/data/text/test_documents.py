@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_files import as_ordinary_user, full_disk  # noqa: F401
 
 from tests.support import ROOT
+from tests.test_files import as_ordinary_user, full_disk  # noqa: F401
 from tf_bert.commands.prepare_corpus import main
 from tf_bert.data.text.builtin_corpus import builtin_corpus, prose_paragraphs
 from tf_bert.data.text.documents import HeldOutSplit, Layout, find_files, guess_layout, read_documents, sentences

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_files import as_ordinary_user
 
+from tests.test_files import as_ordinary_user
 from tf_bert.data.text.lines import expand_input_files, read_lines, refuse_outputs_among, total_size
 from tf_bert.progress import Progress
 
