@@ -12,17 +12,36 @@ import pytest
 import tf_bert  # noqa: F401  before TensorFlow: it chooses kernels
 from tests.support import ROOT
 
+NO_FOLDER = "folder outside the repository"
+
 
 def _folder(variable: str, name: str) -> Path:
     path = Path(os.environ.get(variable, ROOT.parent / "shared" / name))
     if not path.is_dir():
-        pytest.skip(f"{name} folder not found at {path} (set {variable} to where it lies)")
+        pytest.skip(f"{NO_FOLDER}: no {name} at {path} (set {variable} to where it is)")
     return path
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line for the tests that need files outside the repository."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    count = sum(NO_FOLDER in reason for reason in reasons)
+    if count:
+        terminalreporter.write_line(
+            f"{count} tests were skipped because they need other people's data, which is not in the repository: set "
+            "TF_BERT_GOLDEN and TF_BERT_DATA to run them. Everything in tests/golden was compared."
+        )
 
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """Outputs of the original code; its README says what each file holds."""
+    """Outputs of the original code for inputs that were made for this project; its README says what each file holds."""
+    return ROOT / "tests" / "golden"
+
+
+@pytest.fixture(scope="session")
+def shared_golden() -> Path:
+    """Outputs of the original code for other people's texts and vocabularies, which are not in the repository."""
     return _folder("TF_BERT_GOLDEN", "golden")
 
 

@@ -131,9 +131,9 @@ def test_published_counts():
     assert counts["uncased_L-2_H-128_A-2"] == 4_385_920
 
 
-def test_known_vocabularies_have_the_checksums_of_the_catalogue(golden, data_folder):
+def test_known_vocabularies_have_the_checksums_of_the_catalogue(shared_golden, data_folder):
     files = {
-        "uncased_L-12_H-768_A-12": golden / "vocab" / "vocab.txt",
+        "uncased_L-12_H-768_A-12": shared_golden / "vocab" / "vocab.txt",
         "cased_L-12_H-768_A-12": data_folder / "vocab" / "bert-base-cased" / "vocab.txt",
         "chinese_L-12_H-768_A-12": data_folder / "vocab" / "bert-base-chinese" / "vocab.txt",
     }

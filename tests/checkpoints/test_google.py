@@ -286,9 +286,9 @@ def test_a_failed_load_leaves_nothing_behind(tiny, tmp_path):
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def test_reading_and_writing_gives_the_bytes_of_the_original(golden, tmp_path):
-    source = str(golden / "D_optimization" / "ckpt_trained" / "model.ckpt-20")
-    config = BertConfig.from_json_file(golden / "D_optimization" / "bert_config_nodropout.json")
+def test_reading_and_writing_gives_the_bytes_of_the_original(shared_golden, tmp_path):
+    source = str(shared_golden / "D_optimization" / "ckpt_trained" / "model.ckpt-20")
+    config = BertConfig.from_json_file(shared_golden / "D_optimization" / "bert_config_nodropout.json")
     model = BertForPreTraining(config)
     optimizer = create_optimizer(1e-3, 20, 5)
     google.load_checkpoint(model, source, optimizer=optimizer)

@@ -19,10 +19,10 @@ KEYS = {"loss", "masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "n
 
 
 @pytest.fixture(scope="module")
-def batches(golden, tmp_path_factory) -> str:
+def batches(shared_golden, tmp_path_factory) -> str:
     """The 160 records of golden D as a TFRecord file."""
     path = str(tmp_path_factory.mktemp("golden") / "batches.tfrecord")
-    arrays = np.load(golden / "D_optimization/batches.npz")
+    arrays = np.load(shared_golden / "D_optimization/batches.npz")
     with RecordWriter(path) as writer:
         for batch in range(20):
             for row in range(8):
@@ -31,9 +31,9 @@ def batches(golden, tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def golden_flags(golden, batches) -> list[str]:
+def golden_flags(shared_golden, batches) -> list[str]:
     return [
-        f"--bert_config_file={golden}/D_optimization/bert_config_nodropout.json",
+        f"--bert_config_file={shared_golden}/D_optimization/bert_config_nodropout.json",
         f"--input_file={batches}",
         "--max_seq_length=32",
         "--max_predictions_per_seq=5",
@@ -46,7 +46,7 @@ def results(path) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("checkpoint", ["ckpt_init", "ckpt_bumped"])
-def test_evaluation_gives_the_originals_figures(golden, golden_flags, tmp_path, checkpoint):
+def test_evaluation_gives_the_originals_figures(golden, shared_golden, golden_flags, tmp_path, checkpoint):
     status = run_pretraining.main(
         [
             *golden_flags,
@@ -57,13 +57,13 @@ def test_evaluation_gives_the_originals_figures(golden, golden_flags, tmp_path, 
         ]
     )
     assert status == 0
-    ours, theirs = tmp_path / "eval_results.txt", golden / f"D_optimization/eval_results_{checkpoint}.txt"
+    ours, theirs = tmp_path / "eval_results.txt", shared_golden / f"D_optimization/eval_results_{checkpoint}.txt"
     assert list(results(ours)) == list(results(theirs))
     for key, value in results(theirs).items():
         assert results(ours)[key] == pytest.approx(value, rel=2e-7, abs=1e-9), key
 
 
-def test_training_gives_the_originals_weights(golden, golden_flags, tmp_path):
+def test_training_gives_the_originals_weights(golden, shared_golden, golden_flags, tmp_path):
     """20 steps over the records in their order."""
     status = run_pretraining.main(
         [
@@ -82,7 +82,7 @@ def test_training_gives_the_originals_weights(golden, golden_flags, tmp_path):
         ]
     )
     assert status == 0
-    expected = np.load(golden / "D_optimization/init_lr1e-3_w5.written.npz")
+    expected = np.load(shared_golden / "D_optimization/init_lr1e-3_w5.written.npz")
     log = read_log(tmp_path)
     for key, name in (("loss", "loss"), ("lr", "learning_rate"), ("grad_norm", "gradient_norm")):
         np.testing.assert_allclose([line[name] for line in log], expected[f"per_step/{key}"], rtol=1e-5)

@@ -571,9 +571,9 @@ def test_casing_is_guessed_from_a_large_vocabulary_only(folder, tmp_path):
         pretrained.open_checkpoint(source).tokenizer()
 
 
-def test_casing_of_published_vocabularies_is_guessed(golden, data_folder):
+def test_casing_of_published_vocabularies_is_guessed(shared_golden, data_folder):
     published = {
-        True: [golden / "vocab" / "vocab.txt", data_folder / "vocab" / "bert-base-chinese" / "vocab.txt"],
+        True: [shared_golden / "vocab" / "vocab.txt", data_folder / "vocab" / "bert-base-chinese" / "vocab.txt"],
         False: [data_folder / "vocab" / f"bert-base-{kind}" / "vocab.txt" for kind in ("cased", "multilingual-cased")],
     }
     for lower, files in published.items():

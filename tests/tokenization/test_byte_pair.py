@@ -67,8 +67,8 @@ def gpt1(tmp_path_factory):
     return GPT1Tokenizer(path)
 
 
-def test_golden_ids_of_the_published_vocabulary(published, golden):
-    cases = [json.loads(line) for line in (golden / "gpt2_bpe.jsonl").open(encoding="utf-8")]
+def test_golden_ids_of_the_published_vocabulary(published, shared_golden):
+    cases = [json.loads(line) for line in (shared_golden / "gpt2_bpe.jsonl").open(encoding="utf-8")]
     assert len(cases) > 700
     for case in cases:
         text, ids = case["text"], case["ids"]

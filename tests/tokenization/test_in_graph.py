@@ -124,9 +124,9 @@ def test_really_every_code_point(tokenizers, number):
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_golden_strings(golden, lower):
-    records = [json.loads(line) for line in (golden / "A_tokenization" / "tokenization.jsonl").open()]
-    layer = InGraphTokenizer(golden / "vocab" / "vocab.txt", do_lower_case=lower)
+def test_golden_strings(shared_golden, lower):
+    records = [json.loads(line) for line in (shared_golden / "A_tokenization" / "tokenization.jsonl").open()]
+    layer = InGraphTokenizer(shared_golden / "vocab" / "vocab.txt", do_lower_case=lower)
     ids = layer.tokenize([record["text"] for record in records])
     expected = [record["uncased" if lower else "cased"]["ids"] for record in records]
     assert [row.tolist() for row in np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])] == expected

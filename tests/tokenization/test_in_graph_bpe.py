@@ -48,8 +48,8 @@ def check(layer, plain, texts):
     assert back.numpy().tolist() == encoded
 
 
-def test_golden_texts(golden, data_folder):
-    cases = [json.loads(line) for line in (golden / "gpt2_bpe.jsonl").open(encoding="utf-8")]
+def test_golden_texts(shared_golden, data_folder):
+    cases = [json.loads(line) for line in (shared_golden / "gpt2_bpe.jsonl").open(encoding="utf-8")]
     layer = InGraphBytePairTokenizer(data_folder / "vocab" / "gpt2")
     texts, ids = [case["text"] for case in cases], [case["ids"] for case in cases]
     assert layer.tokenize(texts).to_list() == ids

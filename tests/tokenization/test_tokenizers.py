@@ -77,9 +77,19 @@ def tokenizer_of(tmp_path):
 
 @pytest.mark.parametrize("casing", ["uncased", "cased"])
 @pytest.mark.parametrize("name", ["tokenization", "tokenization_surrogates"])
-def test_golden_strings(golden, casing, name):
-    tokenizer = FullTokenizer(golden / "vocab" / "vocab.txt", do_lower_case=casing == "uncased")
+def test_golden_words(golden, casing, name):
+    tokenizer = BasicTokenizer(do_lower_case=casing == "uncased")
     lines = (golden / "A_tokenization" / f"{name}.jsonl").read_text().splitlines()
+    assert lines
+    for record in map(json.loads, lines):
+        assert tokenizer.tokenize(record["text"]) == record[casing]["basic"], record["i"]
+
+
+@pytest.mark.parametrize("casing", ["uncased", "cased"])
+@pytest.mark.parametrize("name", ["tokenization", "tokenization_surrogates"])
+def test_golden_pieces_of_the_published_vocabulary(shared_golden, casing, name):
+    tokenizer = FullTokenizer(shared_golden / "vocab" / "vocab.txt", do_lower_case=casing == "uncased")
+    lines = (shared_golden / "A_tokenization" / f"{name}.jsonl").read_text().splitlines()
     assert lines
     for line in lines:
         record = json.loads(line)
@@ -397,8 +407,8 @@ def test_other_checkpoints_say_nothing_of_casing(path):
         validate_case_matches_checkpoint(lower, path)
 
 
-def test_vocabulary_of_the_wrong_casing(golden, data_folder):
-    uncased = load_vocab(golden / "vocab" / "vocab.txt")
+def test_vocabulary_of_the_wrong_casing(shared_golden, data_folder):
+    uncased = load_vocab(shared_golden / "vocab" / "vocab.txt")
     chinese, cased, multilingual = (
         load_vocab(data_folder / "vocab" / f"bert-base-{name}" / "vocab.txt")
         for name in ("chinese", "cased", "multilingual-cased")
@@ -409,9 +419,9 @@ def test_vocabulary_of_the_wrong_casing(golden, data_folder):
     assert casing_problem(["[PAD]", "a", "B"], True) is None
 
 
-def test_sha256_of_a_vocabulary(golden):
+def test_sha256_of_a_vocabulary(shared_golden):
     expected = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
-    assert vocab_sha256(golden / "vocab" / "vocab.txt") == expected
+    assert vocab_sha256(shared_golden / "vocab" / "vocab.txt") == expected
 
 
 # The memory for words.

@@ -1,6 +1,7 @@
 """The optimizer and the schedule: known values, a float64 restatement, and what survives saving."""
 
 import contextlib
+import json
 import subprocess
 import sys
 import warnings
@@ -306,3 +307,10 @@ def test_clipping_by_slices_that_are_not_merged():
     np.testing.assert_allclose(optimizer.adam_m(table).numpy(), [[0, 0], [6 / np.sqrt(18), 0]], rtol=1e-4)
     again = AdamWeightDecay.from_config(optimizer.get_config())
     assert again.clip_unmerged_slices and not AdamWeightDecay(1.0).clip_unmerged_slices
+
+
+def test_learning_rates_are_the_originals(golden):
+    expected = json.loads((golden / "D_optimization/learning_rates.json").read_text())
+    rates = expected.pop("lr")
+    schedule = create_optimizer(expected.pop("learning_rate"), **expected)._learning_rate
+    np.testing.assert_allclose([float(schedule(step)) for step in range(len(rates))], rates, rtol=1e-6)

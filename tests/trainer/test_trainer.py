@@ -35,8 +35,8 @@ class Record(keras.callbacks.Callback):
         return np.diff([0.0, *(log["loss"] * (i + 1) for i, log in enumerate(self.logs))])
 
 
-def test_twenty_steps_of_the_original(golden):
-    folder = golden / "D_optimization"
+def test_twenty_steps_of_the_original(golden, shared_golden):
+    folder = shared_golden / "D_optimization"
     model = BertForPreTraining(BertConfig.from_json_file(folder / "bert_config_nodropout.json"))
     load_checkpoint(model, golden / "C_modeling/ckpt_init/bert_model.ckpt")
     model.compile(create_optimizer(1e-3, num_train_steps=20, num_warmup_steps=5))
@@ -63,8 +63,8 @@ def test_twenty_steps_of_the_original(golden):
 
 
 @pytest.mark.parametrize("variant", ["bumped_lr1e-3_w5.written", "init_lr5e-3_w0_total12.written"])
-def test_other_runs_of_the_original(golden, variant):
-    folder = golden / "D_optimization"
+def test_other_runs_of_the_original(golden, shared_golden, variant):
+    folder = shared_golden / "D_optimization"
     settings = json.loads((folder / "index.json").read_text())[variant]
     model = BertForPreTraining(BertConfig.from_json_file(folder / "bert_config_nodropout.json"))
     load_checkpoint(model, golden / settings["init_checkpoint"])

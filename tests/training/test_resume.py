@@ -492,13 +492,13 @@ def test_a_run_in_a_folder_elsewhere(records):
     assert {"checkpoint", "model.ckpt-4.index", "model.ckpt-4.resume.json"} <= set(tf.io.gfile.listdir(folder))
 
 
-def test_a_run_of_the_original_goes_on(golden, records, tmp_path, capsys):
-    for file in (golden / "D_optimization/ckpt_trained").iterdir():
+def test_a_run_of_the_original_goes_on(shared_golden, records, tmp_path, capsys):
+    for file in (shared_golden / "D_optimization/ckpt_trained").iterdir():
         shutil.copy(file, tmp_path)
     (tmp_path / "checkpoint").write_text(
         'model_checkpoint_path: "model.ckpt-20"\nall_model_checkpoint_paths: "/elsewhere/model.ckpt-20"\n'
     )
-    config = BertConfig.from_json_file(golden / "D_optimization/bert_config_nodropout.json")
+    config = BertConfig.from_json_file(shared_golden / "D_optimization/bert_config_nodropout.json")
     trained = pretrain(config, find_records(records), tmp_path, options(num_train_steps=20))
     said = capsys.readouterr().err
     assert "ALREADY TRAINED" in said and "model.ckpt-20" in said

@@ -31,12 +31,11 @@ FEATURES = (
     "next_sentence_labels",
 )
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-GOLDEN_CASES = [
+SHARED_GOLDEN_CASES = [
     ("B_pretraining_data", name)
-    for name in (
-        "readme s128_d1 s64_d5 s64_d5_short50 s128_wwm s32_wwm_d10 s128_cased s64_short0 multi_in_3out odd_s32 odd_s5"
-    ).split()
-] + [
+    for name in "readme s128_d1 s64_d5 s64_d5_short50 s128_wwm s32_wwm_d10 s128_cased s64_short0 multi_in_3out".split()
+]
+GOLDEN_CASES = [("B_pretraining_data", "odd_s32"), ("B_pretraining_data", "odd_s5")] + [
     ("synthetic", name)
     for name in (
         "synth_s128 synth_s64_d10_short50 synth_s32_wwm_seed7 synth_s128_cased_3out synth_s512 synth_two_files"
@@ -70,14 +69,29 @@ def make_records(case, folder, tokenizer, outputs, num_workers=1):
     return instances, counts
 
 
+def cases_in(folder):
+    return {(folder.name, case["name"]) for case in json.loads((folder / "index.json").read_text())}
+
+
 def test_every_golden_case_is_listed(golden):
-    for folder in ("B_pretraining_data", "synthetic"):
-        names = {case["name"] for case in json.loads((golden / folder / "index.json").read_text())}
-        assert names == {name for listed, name in GOLDEN_CASES if listed == folder}
+    assert cases_in(golden / "synthetic") | cases_in(golden / "B_pretraining_data") == set(GOLDEN_CASES)
+
+
+def test_every_shared_golden_case_is_listed(shared_golden):
+    assert cases_in(shared_golden / "B_pretraining_data") <= {*GOLDEN_CASES, *SHARED_GOLDEN_CASES}
 
 
 @pytest.mark.parametrize("folder, name", GOLDEN_CASES)
 def test_records_are_the_originals(golden, tmp_path, folder, name):
+    check_records(golden, tmp_path, folder, name)
+
+
+@pytest.mark.parametrize("folder, name", SHARED_GOLDEN_CASES)
+def test_records_of_its_sample_text_are_the_originals(shared_golden, tmp_path, folder, name):
+    check_records(shared_golden, tmp_path, folder, name)
+
+
+def check_records(golden, tmp_path, folder, name):
     folder = golden / folder
     case = next(case for case in json.loads((folder / "index.json").read_text()) if case["name"] == name)
     tokenizer = FullTokenizer(golden / "vocab" / "vocab.txt", case["flags"]["do_lower_case"])
@@ -153,10 +167,10 @@ def create(files, tokenizer, seed=12345, length=24, dupe_factor=2, **options):
     ],
 )
 def test_instances_are_the_originals(
-    golden, tmp_path, whole_word, length, predictions, dupe_factor, short, seed, count, digest
+    shared_golden, tmp_path, whole_word, length, predictions, dupe_factor, short, seed, count, digest
 ):
     """The tokens and labels themselves, for a vocabulary made from the text."""
-    text = golden / "B_pretraining_data" / "inputs" / "sample_text.txt"
+    text = shared_golden / "B_pretraining_data" / "inputs" / "sample_text.txt"
     lines = text.read_text(encoding="utf-8").split("\n")
     counts = collections.Counter(token for line in lines for token in BasicTokenizer().tokenize(line))
     words = sorted(word for word, n in counts.items() if len(word) > 1 and n >= 2)

@@ -85,9 +85,9 @@ def test_paragraphs_on_lines(tmp_path):
     assert read(tmp_path, f"{LONG}\n\n{LONG}\n", document_break="blank_line") == [*wanted, "", *wanted, ""]
 
 
-def test_prepared_text_stays_as_it_is(tmp_path, golden):
+def test_prepared_text_stays_as_it_is(tmp_path, shared_golden):
     """The original's sample, one sentence a line."""
-    path = golden / "B_pretraining_data" / "inputs" / "part0.txt"
+    path = shared_golden / "B_pretraining_data" / "inputs" / "part0.txt"
     lines = [line.strip() for line in read_lines(path)]
     again = list(read_documents(str(path)))
     assert re.sub("\n\n+", "\n\n", "\n".join(lines)).strip() == "\n".join(again).strip()
