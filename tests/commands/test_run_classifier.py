@@ -16,7 +16,6 @@ from tf_bert.data.finetuning.glue_scores import f1, matthews, pearson, spearman
 from tf_bert.data.tfrecord.files import decode_example, read_records
 from tf_bert.tokenization import FullTokenizer, save_vocab
 from tf_bert.trainer.optimization import global_norm
-from tf_bert.trainer.prediction import predict_by_length
 from tf_bert.training.callbacks import read_log
 from tf_bert.training.finetuning import shuffled_batches, write_companions
 
@@ -169,17 +168,6 @@ def test_workers_group_as_one_device_does(workers):
         return np.concatenate([batch["number"] for batch in made.take(count).as_numpy_iterator()]).tolist()
 
     assert numbers(8 // workers, 20 * workers) == numbers(8, 20)
-
-
-def test_predictions_by_length_are_those_of_the_padded_examples():
-    model = BertClassifier(CONFIG)
-    inputs = {name: np.minimum(values, 29) for name, values in columns().items()}
-    expected = model({name: tf.constant(values) for name, values in inputs.items()})["logits"]
-    for fixed in (False, True):
-        found = np.zeros_like(expected)
-        for rows, outputs in predict_by_length(model, inputs, 5, ["logits"], fixed_length=fixed):
-            found[rows] = outputs["logits"]
-        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] sun rain cloud wind warm cold wet dry day night is it the very not".split()

@@ -54,6 +54,40 @@ def predict_by_length(
         yield rows, {name: value.numpy()[: len(rows)] for name, value in found.items()}
 
 
+def predict_in_order(
+    model: keras.Model,
+    inputs: Mapping[str, np.ndarray],
+    batch_size: int,
+    outputs: Sequence[str],
+    fixed_length: bool = False,
+    filling: Mapping[str, float] | None = None,
+    progress: Callable[[int], None] = lambda examples: None,
+) -> dict[str, np.ndarray]:
+    """Returns the outputs of a model for all examples, in the order of the examples.
+
+    Args:
+        model: see `predict_by_length`, as for those that are not here.
+        inputs: at least one example.
+        batch_size: examples in a batch.
+        outputs: names of outputs [B, X, ...]; X may be the length of the longest example of a batch.
+        fixed_length: whether to leave all padding.
+        filling: name of an output -> value of the positions after an example's batch ended; 0 by default.
+        progress: called with the number of examples of each batch.
+
+    Returns:
+        Name -> [N, X, ...], where X is that of the longest example.
+    """
+    found = {}
+    for rows, of_batch in predict_by_length(model, inputs, batch_size, outputs, fixed_length):
+        for name, value in of_batch.items():
+            if name not in found:  # the first batch has the longest examples
+                shape, fill = (len(inputs["input_mask"]), *value.shape[1:]), (filling or {}).get(name, 0.0)
+                found[name] = np.full(shape, fill, value.dtype)
+            found[name][rows, : value.shape[1]] = value
+        progress(len(rows))
+    return found
+
+
 def lengths_of(input_mask: np.ndarray) -> np.ndarray:
     """The pieces of each example, [N], from [N, S]; from [N, C, S] those of its longest text."""
     return input_mask.sum(axis=-1).reshape(len(input_mask), -1).max(axis=1, initial=0)
