@@ -1,16 +1,19 @@
 """tf_bert: Seq2Seq with attention, the Transformer, GPT and BERT for Keras 3 and TensorFlow.
 
-``import tf_bert`` is fast: names are looked up on first use, and TensorFlow loads when a model is touched. It has one
-side effect: unless ``TF_ENABLE_ONEDNN_OPTS`` is set, it asks TensorFlow for oneDNN's kernels, which TensorFlow uses of
-its own accord on some processors only. On one where it does not (AVX2) a training step of BERT-Base took four fifths of
-the time with them. They count if this import comes before TensorFlow's; ``TF_ENABLE_ONEDNN_OPTS=0`` turns them off.
+``import tf_bert`` is fast: names are looked up on first use, and TensorFlow loads when a model is touched. After it,
+``keras.saving.load_model`` finds every class of tf_bert. It has one more side effect: unless ``TF_ENABLE_ONEDNN_OPTS``
+is set, it asks TensorFlow for oneDNN's kernels, which TensorFlow uses of its own accord on some processors only. On one
+where it does not (AVX2) a training step of BERT-Base took four fifths of the time with them. They count if this import
+comes before TensorFlow's; ``TF_ENABLE_ONEDNN_OPTS=0`` turns them off.
 """
 
 import importlib
 import os
 
+from tf_bert.registration import register_when_keras_is_imported
 from tf_bert.version import __version__
 
+register_when_keras_is_imported()
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 # public name -> module that defines it

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-from tf_bert.models import attention_classifier, bert_encoder, elmo, pretrained, seq2seq, transformer  # noqa: F401  registers
 
 FOLDER = Path(__file__).with_name("saved_before")
 IDS = np.array([[2, 5, 6, 3, 0, 0], [2, 7, 3, 8, 9, 3]])
