@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-
 FOLDER = Path(__file__).with_name("saved_before")
 IDS = np.array([[2, 5, 6, 3, 0, 0], [2, 7, 3, 8, 9, 3]])
 MASK = (IDS > 0).astype(int)
