@@ -235,6 +235,7 @@ def test_one_document_can_be_forced_or_made_into_single_segments(folder):
         ((), None),
         (("--max_predictions_per_seq=20",), "--max_predictions_per_seq=5 fits"),
         (("--max_seq_length=512",), "--max_predictions_per_seq=77 fits"),
+        (("--max_seq_length=100", "--masked_lm_prob=0.14"), "--max_predictions_per_seq=14 fits"),
         (("--do_whole_word_mask",), "do_whole_word_mask has no effect"),
         (("--do_lower_case=False",), "do_lower_case is False, but 0 of 200"),
     ],

@@ -93,6 +93,14 @@ def test_classifiers(models, call):
     )
 
 
+def test_a_label_holds_above_one_half_exactly(models, monkeypatch):
+    """As in the exported model, also where a probability rounds to one half."""
+    predictor = text_prediction.ClassifierPredictor(models["multi"], models["tokenizer"], list("abc"), 12, 2)
+    monkeypatch.setattr(predictor, "_logits", lambda inputs: np.array([[1e-17, 0.0, -1e-17]]))
+    (found,) = predictor.predict([predictor.read("ada", "line 1")])
+    assert found == {"labels": ["a"], "probabilities": {"a": 0.5, "b": 0.5, "c": 0.5}}
+
+
 def test_the_kind_is_read_from_the_checkpoint(models, tmp_path):
     for kind in ("single", "multi", "regression"):
         assert BertClassifier.from_checkpoint(models["folder"] / kind).kind == kind

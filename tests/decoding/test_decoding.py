@@ -340,6 +340,46 @@ def test_top_p_keeps_the_smallest_set():
     assert list(np.asarray(tokens)) == [1, 3, 2, 0]
 
 
+def kept_tokens(probs, dtype, top_p, top_k=0):
+    kept, tokens = keep_likely(ops.log(ops.convert_to_tensor(probs, dtype)), top_k, top_p)
+    return [int(token) for token in np.asarray(tokens)[np.isfinite(kept)]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_top_p_that_is_reached_exactly(dtype):
+    """Sums of rounded probabilities lie a little below or above a bound that they reach."""
+    for top_p, expected in ((0.5, [3]), (0.8, [3, 0]), (0.9, [3, 0, 1]), (0.8 + 1e-5, [3, 0, 1]), (1e-9, [3])):
+        assert kept_tokens([0.3, 0.1, 0.1, 0.5], dtype, top_p) == expected
+    assert kept_tokens([0.25] * 4, dtype, 0.5) == [0, 1]  # of equals the lower ids
+    assert kept_tokens([0.1, 0.3, 0.3, 0.3], dtype, 1.0, top_k=2) == [1, 2]
+    assert kept_tokens([0.2, 0.2, 0.2, 0.4], dtype, 0.5, top_k=2) == [3]  # 2/3 of the two that are left
+    many = np.full(50_000, 1 / 50_000)
+    assert len(kept_tokens(many, dtype, 0.5)) == 25_000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_top_p_is_that_of_a_float64_oracle(seed):
+    """Probabilities are whole hundredths, and every bound is one that some of them reach."""
+    rng = np.random.default_rng(seed)
+    hundredths = rng.multinomial(100, rng.dirichlet(np.ones(12)))
+    hundredths = hundredths[hundredths > 0]
+    order = np.argsort(-hundredths, kind="stable")
+    for bound in range(1, 100):
+        before = np.cumsum(hundredths[order]) - hundredths[order]
+        assert kept_tokens(hundredths / 100, "float32", bound / 100) == list(order[before < bound])
+
+
+def test_small_temperatures_are_greedy_and_forbidden_tokens_stay_so():
+    toy = Toy(seed=1, batch=2)
+    toy.bias[[PAD, START]] = 50.0  # banned, and by far the likeliest
+    greedy = decode(toy, Greedy(), 4)["tokens"]
+    for temperature in (0.0, 1e-300, 1e-37, 1e-10):
+        np.testing.assert_array_equal(decode(toy, Sampling(temperature), 4, seeds=[1, 2])["tokens"], greedy)
+    hot = decode(toy, Sampling(1e30, num_samples=300), 1, seeds=[1, 2])["tokens"]
+    shares = np.bincount(hot.ravel(), minlength=5) / 600
+    np.testing.assert_allclose(shares, [1 / 3, 1 / 3, 1 / 3, 0, 0], atol=0.06)
+
+
 def test_a_sample_depends_on_its_seed_alone():
     toy = Toy(batch=5)
     search = Sampling(num_samples=3)
@@ -408,11 +448,18 @@ def test_compiled_by_xla():
         (lambda: BeamSearch(0), "beam_size must be at least 1"),
         (lambda: BeamSearch(2, n_best=3), "between 1 and beam_size 2, got 3"),
         (lambda: BeamSearch(2, coverage_penalty=-1.0), "coverage_penalty"),
+        (lambda: BeamSearch(2, length_penalty=math.nan), "length_penalty must be a finite number"),
+        (lambda: BeamSearch(2, coverage_penalty=math.inf), "coverage_penalty must be a finite number"),
         (lambda: Sampling(temperature=-1.0), "temperature"),
+        (lambda: Sampling(temperature=math.inf), "temperature must be a finite number"),
+        (lambda: Sampling(temperature=math.nan), "temperature must be a finite number"),
+        (lambda: Sampling(top_p=math.nan), "top_p"),
         (lambda: Sampling(top_p=1.5), "top_p"),
         (lambda: Sampling(top_k=-1), "top_k"),
         (lambda: Sampling(num_samples=0), "num_samples"),
         (lambda: Constraints(repetition_penalty=0.0), "repetition_penalty"),
+        (lambda: Constraints(repetition_penalty=math.nan), "repetition_penalty must be a finite number"),
+        (lambda: Constraints(presence_penalty=math.nan), "presence_penalty must be a finite number"),
         (lambda: Constraints(min_length=-1), "min_length"),
         (lambda: Constraints(stop_sequences=((),)), "stop sequence"),
         (lambda: decode(Toy(), Sampling()), "needs random numbers"),

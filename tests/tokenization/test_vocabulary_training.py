@@ -163,6 +163,8 @@ def test_character_coverage():
     assert choose_alphabet({"a": 98, "b": 1, "c": 1}, 0.98) == ["a"]
     assert choose_alphabet({"a": 98, "b": 1, "c": 1}, 0.985) == ["a", "b"]  # of equally frequent ones the first
     assert choose_alphabet({"a": 98, "b": 1, "c": 1}, 1.0) == ["a", "b", "c"]
+    # 0.07 * 100 is 7.000000000000001 in floating point.
+    assert choose_alphabet({char: 1 for char in map(chr, range(100, 193))} | {"a": 7}, 0.07) == ["a"]
     tokenizer = BasicTokenizer()
     counts = WordCounts(tokenizer).count(["abba " * 1000 + "abbey"])
     pieces = build_vocabulary(counts, 50, tokenizer=tokenizer, num_unused=0, character_coverage=0.999)

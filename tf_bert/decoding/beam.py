@@ -1,6 +1,7 @@
 """Beam search with the penalties of Google's translation system, stopped exactly."""
 
 import dataclasses
+import math
 from typing import Any
 
 from keras import ops
@@ -45,8 +46,10 @@ class BeamSearch:
             raise ValueError(f"beam_size must be at least 1, got {self.beam_size}")
         if not 1 <= self.n_best <= self.beam_size:
             raise ValueError(f"n_best must lie between 1 and beam_size {self.beam_size}, got {self.n_best}")
-        if self.coverage_penalty < 0:
-            raise ValueError(f"coverage_penalty must be at least 0, got {self.coverage_penalty}")
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
+        if not 0 <= self.coverage_penalty < math.inf:
+            raise ValueError(f"coverage_penalty must be a finite number of at least 0, got {self.coverage_penalty}")
 
     @property
     def width(self):

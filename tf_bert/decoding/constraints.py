@@ -1,6 +1,7 @@
 """What may be generated: penalties for repetition, lengths, forced and forbidden tokens, stop sequences."""
 
 import dataclasses
+import math
 
 from keras import ops
 
@@ -35,8 +36,10 @@ class Constraints:
     stop_sequences: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self):
-        if self.repetition_penalty <= 0:
-            raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise ValueError(f"repetition_penalty must be a finite number above 0, got {self.repetition_penalty}")
+        if not math.isfinite(self.presence_penalty):
+            raise ValueError(f"presence_penalty must be a finite number, got {self.presence_penalty}")
         if self.min_length < 0:
             raise ValueError(f"min_length must be at least 0, got {self.min_length}")
         # Hashable, whatever sequences they came as: compiled graphs are kept by their constraints.

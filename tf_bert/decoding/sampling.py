@@ -1,6 +1,7 @@
 """Greedy decoding and sampling: searches that never go back on a choice."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,10 @@ from keras import ops
 
 from tf_bert.decoding.loop import Setup, write
 from tf_bert.layers.scheduled_sampling import draw
+
+# Probabilities in float32 are sums of rounded numbers: tokens that reach top_p up to this much have reached it.
+TOP_P_TOLERANCE = 1e-6
+COLDEST = 1e-30  # a temperature below is 0; float32 could not divide by it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +85,10 @@ class Sampling(Greedy):
 
     Args:
         temperature: the logits are divided by it; 0 takes the most likely token.
-        top_k: draw among the k most likely tokens; 0, or more than there are, for all of them.
-        top_p: draw among the most likely tokens that together have this probability (Holtzman et al. 2020, "nucleus
-            sampling"); at least the most likely one, all of them for 1.
+        top_k: draw among the k most likely tokens, the lower ids first where several are equally likely; 0, or more
+            than there are, for all of them.
+        top_p: draw among the fewest of the most likely tokens that together have this probability (Holtzman et al.
+            2020, "nucleus sampling"), up to `TOP_P_TOLERANCE`; at least the most likely one, all of them for 1.
         num_samples: hypotheses for each member of the batch, independent of each other.
 
     What is drawn follows from the numbers given as ``Setup.uniform``, see `uniform_numbers`.
@@ -97,8 +103,8 @@ class Sampling(Greedy):
     num_samples: int = 1
 
     def __post_init__(self):
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature must be a finite number of at least 0, got {self.temperature}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be at least 0, got {self.top_k}")
         if not 0 <= self.top_p <= 1:
@@ -119,10 +125,12 @@ class Sampling(Greedy):
 
     def choose(self, setup, index, allowed):
         """The tokens [B,W]."""
-        if self.temperature == 0:
+        if self.temperature < COLDEST:
             return super().choose(setup, index, allowed)
         uniform = ops.take(setup.uniform, index, axis=-1)[..., None]
-        kept, tokens = keep_likely(allowed / self.temperature, self.top_k, self.top_p)
+        # Relative to the likeliest, so that no small temperature makes all of them -inf.
+        relative = allowed - ops.max(allowed, axis=-1, keepdims=True)
+        kept, tokens = keep_likely(relative / self.temperature, self.top_k, self.top_p)
         drawn = draw(kept, uniform)
         return drawn if tokens is None else at(tokens, drawn)
 
@@ -155,7 +163,7 @@ def keep_likely(log_probs, top_k: int, top_p: float):
     Args:
         log_probs: [...,V], not necessarily normalised.
         top_k: how many are kept; 0 for all.
-        top_p: the probability that those kept have together at least.
+        top_p: the probability that those kept have together at least, up to `TOP_P_TOLERANCE`.
 
     Returns:
         Log-probabilities [...,C] and their tokens [...,C], most likely first, with -inf for those outside ``top_p``;
@@ -173,8 +181,9 @@ def keep_likely(log_probs, top_k: int, top_p: float):
     log_probs, tokens = ops.top_k(log_probs, top_k)
     if top_p < 1:
         probs = ops.softmax(log_probs)
-        before = ops.cumsum(probs, axis=-1) - probs  # of the tokens that are more likely
-        kept = ops.logical_or(before < top_p, ops.arange(top_k) == 0)
+        reached = ops.cumsum(ops.cast(probs, "float64"), axis=-1)
+        before = ops.pad(reached[..., :-1], [(0, 0)] * (len(probs.shape) - 1) + [(1, 0)])  # by the likelier tokens
+        kept = ops.logical_or(before < top_p - TOP_P_TOLERANCE, ops.arange(top_k) == 0)
         log_probs = ops.where(kept, log_probs, float("-inf"))
     return log_probs, ops.cast(tokens, "int32")
 

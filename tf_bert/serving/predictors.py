@@ -87,10 +87,11 @@ class ClassifierPredictor(LinePredictor):
             probabilities = _softmax(logits) if self.model.kind == "single" else 1 / (1 + np.exp(-logits))
             named = dict(zip(self.labels, probabilities.tolist(), strict=True))
             if self.model.kind == "single":
-                best = self.labels[int(probabilities.argmax())]
+                best = self.labels[int(logits.argmax())]
                 yield {"label": best, "probability": named[best], "probabilities": named}
-            else:
-                yield {"labels": [name for name, value in named.items() if value > 0.5], "probabilities": named}
+            else:  # those of a probability above 0.5, which is a score above 0 exactly
+                holding = [name for name, score in zip(self.labels, logits, strict=True) if score > 0]
+                yield {"labels": holding, "probabilities": named}
 
     def inputs(self, examples: list) -> dict[str, np.ndarray]:
         """What the model takes."""

@@ -9,6 +9,7 @@ there are enough.
 
 import heapq
 import itertools
+import math
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ def _most_used(pieces: list[str], number: int, vocabulary: list[str], words: Map
 
 
 def choose_alphabet(characters: Mapping[str, int], coverage: float) -> list[str]:
-    """The most frequent characters that together make up ``coverage`` of the text, by code point.
+    """The most frequent characters that together make up ``coverage`` of the text (within 1e-9), by code point.
 
     Example:
         >>> choose_alphabet({"b": 90, "a": 9, "z": 1}, 0.99)
@@ -175,7 +176,7 @@ def choose_alphabet(characters: Mapping[str, int], coverage: float) -> list[str]
         return sorted(characters)
     wanted, covered, chosen = coverage * sum(characters.values()), 0, []
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):
-        if covered >= wanted:
+        if covered >= wanted or math.isclose(covered, wanted):
             break
         chosen.append(character)
         covered += count

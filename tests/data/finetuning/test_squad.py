@@ -267,7 +267,7 @@ def test_the_numbers_of_the_specification(tokenizer):
         ("a b c", 0.25950),
         ("b", 0.03512),
     ]
-    for threshold, text in ((0.0, "a b"), (-8.5, "a b"), (-9.5, "")):
+    for threshold, text in ((0.0, "a b"), (-8.5, "a b"), (-9.0, "a b"), (-9.5, "")):
         more = {"version_2_with_negative": True, "null_score_diff_threshold": threshold}
         found = predict_answers([example], features, results, AnswerOptions(**options, **more))
         assert found.predictions["q"] == text and found.null_odds["q"] == -9.0

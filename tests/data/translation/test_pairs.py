@@ -66,6 +66,13 @@ def test_what_is_skipped_is_counted(tmp_path, made):
         write_pairs([("", "")], [path], tokenizer, tokenizer)
 
 
+def test_a_ratio_that_is_reached_exactly_is_allowed():
+    """2.3 * 50 is 114.99999999999999 in floating point."""
+    cleaning = Cleaning(max_length=999, max_ratio=2.3)
+    assert cleaning.problem([5] * 115, [5] * 50) is None and cleaning.problem([5] * 50, [5] * 115) is None
+    assert cleaning.problem([5] * 116, [5] * 50) == "lengths too different"
+
+
 def test_held_out_pairs_are_chosen_by_their_source(made):
     sources = (made / "heldout.source.txt").read_text(encoding="utf-8").split()
     assert 20 < len(sources) < 60 and all(is_held_out(source, 0.1) for source in sources)

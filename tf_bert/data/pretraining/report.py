@@ -45,7 +45,7 @@ def warn_about_options(options: InstanceOptions) -> None:
         warnings.warn(
             f"max_predictions_per_seq is {options.max_predictions_per_seq}, but max_seq_length * masked_lm_prob = "
             f"{options.max_seq_length} * {options.masked_lm_prob} = {wanted:.1f}: {effect}; "
-            f"--max_predictions_per_seq={max(1, math.ceil(wanted))} fits",
+            f"--max_predictions_per_seq={max(1, math.ceil(round(wanted, 9)))} fits",
             stacklevel=2,
         )
 

@@ -8,6 +8,7 @@ how many pairs have which length, so that batches can be planned without reading
 import collections
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -29,7 +30,8 @@ class Cleaning:
 
     Args:
         max_length: most pieces of a side, the end symbol among them.
-        max_ratio: most pieces of one side for a piece of the other (9 in Moses's ``clean-corpus-n``); 0 for any.
+        max_ratio: most pieces of one side for a piece of the other (9 in Moses's ``clean-corpus-n``); 0 for any. A
+            ratio within 1e-9 of it is allowed, since 2.3 * 50 is less than 115 in floating point.
     """
 
     max_length: int = 128
@@ -46,7 +48,8 @@ class Cleaning:
             return "empty"
         if max(len(source), len(target)) >= self.max_length:
             return "too long"
-        if self.max_ratio and max(len(source), len(target)) > self.max_ratio * min(len(source), len(target)):
+        longest, most = max(len(source), len(target)), self.max_ratio * min(len(source), len(target))
+        if self.max_ratio and longest > most and not math.isclose(longest, most):
             return "lengths too different"
         return None
 
