@@ -22,6 +22,7 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages([str(PACKAGE)],
 # written. Modules at the top of the package count as rooms.
 FLOORS = """
 version progress memory files registration
+json_files
 configs
 tokenization
 backend

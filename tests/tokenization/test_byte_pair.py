@@ -241,7 +241,7 @@ def test_files_that_do_not_fit(tmp_path, folder):
         (encoder, [*lines[:5], "a b c", *lines[5:]], "vocab.bpe, line 6: expected two pieces .* found 'a b c'"),
         (encoder, [*lines[:5], "", *lines[5:]], "vocab.bpe, line 6: expected two pieces .* found ''"),
         (encoder, b"#version: 0.2\na \xff\n", "vocab.bpe: not valid UTF-8 at byte offset 16"),
-        ("{", lines, "encoder.json is no JSON file"),
+        ("{", lines, "encoder.json: not JSON"),
         ("[1]", lines, "encoder.json holds no pieces"),
     ]
     for broken, merges, said in cases:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tf_bert.files import atomic_writer, make_folder, open_binary
+from tf_bert.json_files import read_json_object
 
 ENCODER_FILE, MERGES_FILE = "encoder.json", "vocab.bpe"  # OpenAI's names for GPT-2
 END_OF_TEXT = "<|endoftext|>"
@@ -126,15 +127,8 @@ def read_encoder(path: str | os.PathLike) -> dict[str, int]:
         ValueError: it is no JSON object of distinct numbers 0, 1, 2 ...; says what was found.
     """
     name = os.fspath(path)
-    with open_binary(path) as file:
-        data = file.read()
-    try:
-        encoder = json.loads(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not valid UTF-8 at byte offset {error.start}; expected a JSON file") from None
-    except ValueError as error:
-        raise ValueError(f"{name} is no JSON file: {error}") from None
-    if not isinstance(encoder, dict) or not encoder:
+    encoder = read_json_object(path)
+    if not encoder:
         raise ValueError(f"{name} holds no pieces: expected a JSON object from each piece to its id")
     ids = list(encoder.values())
     if any(type(number) is not int for number in ids) or sorted(ids) != list(range(len(ids))):

@@ -167,7 +167,7 @@ def test_sidecars_in_a_glob_are_no_records(tmp_path):
 def test_a_damaged_sidecar_is_named(tmp_path):
     path = write(tmp_path / "a", [1])
     (tmp_path / "a.json").write_text("{")
-    with pytest.raises(ValueError, match=r"a\.json is no JSON file"):
+    with pytest.raises(ValueError, match=r"a\.json: not JSON"):
         find_records(path)
 
 

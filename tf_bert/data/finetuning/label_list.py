@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf_bert.files import atomic_writer
+from tf_bert.json_files import read_json_object
 
 LABELS_FILE = "label_list.json"
 
@@ -49,8 +50,7 @@ def noted_labels(*checkpoints: str | os.PathLike | None) -> dict[str, Any] | Non
         path = os.path.join(folder, LABELS_FILE)
         if os.path.exists(path):
             try:
-                with open(path, encoding="utf-8") as file:
-                    found = json.load(file)
+                found = read_json_object(path)
                 if not isinstance(found["kind"], str) or not all(isinstance(name, str) for name in found["labels"]):
                     raise ValueError("expected kind, a text, and labels, a list of texts")
             except (ValueError, KeyError, TypeError) as error:

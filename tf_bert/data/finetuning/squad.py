@@ -4,7 +4,6 @@ Rajpurkar et al. 2016 and 2018; Devlin et al. 2018, sections 4.2 and 4.3.
 """
 
 import dataclasses
-import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from tf_bert.data.finetuning.windows import cut_windows, max_context
 from tf_bert.data.text.tables import warn_of_skipped
 from tf_bert.data.tfrecord.files import RecordWriter, encode_example
-from tf_bert.files import open_binary
+from tf_bert.json_files import read_json
 from tf_bert.progress import track
 from tf_bert.tokenization.full import FullTokenizer
 
@@ -79,11 +78,7 @@ def read_questions(input_file: str | os.PathLike) -> list[tuple[str, dict[str, A
         ValueError: the file is not one, or two questions have one id; says which.
     """
     path = os.fspath(input_file)
-    with open_binary(path) as file:
-        try:
-            data = json.loads(file.read().decode("utf-8-sig"))
-        except ValueError as error:
-            raise ValueError(f"{path}: not JSON: {error}") from None
+    data = read_json(path)
     questions, ids = [], set()
     try:
         for entry in data["data"]:

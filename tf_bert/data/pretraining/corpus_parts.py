@@ -21,6 +21,7 @@ from tf_bert.data.pretraining.corpus import CorpusCounts, Document, LineEncoder
 from tf_bert.data.pretraining.token_store import TokenStore, TokenStoreWriter
 from tf_bert.data.text.lines import is_compressed, lines_from
 from tf_bert.files import atomic_writer, exists, file_size, open_binary
+from tf_bert.json_files import read_json_object
 
 PIECES = "pieces.json"
 PIECE_BYTES = 8 << 20
@@ -111,9 +112,8 @@ def write_index(folder: str, n_pieces: int) -> CorpusCounts:
     n_ids = ids_in_blocks = 0
     for number in range(n_pieces):
         piece_folder = _piece_folder(folder, number)
-        with open_binary(os.path.join(piece_folder, "counts.json")) as file:
-            for name, value in json.load(file).items():
-                totals[name] = totals.get(name, 0) + value
+        for name, value in read_json_object(os.path.join(piece_folder, "counts.json")).items():
+            totals[name] = totals.get(name, 0) + value
         documents = _numbers(os.path.join(piece_folder, "documents"))
         sentences = _numbers(os.path.join(piece_folder, "sentences"))
         for document, sentence_end in enumerate(documents[1:], ends[-1] + 1):
@@ -144,8 +144,7 @@ class PieceStore(Sequence):
     """Reads what `write_piece` and `write_index` wrote, as a `TokenStore` reads one corpus."""
 
     def __init__(self, folder: str, vocab: Mapping[str, int]):
-        with open_binary(os.path.join(folder, PIECES)) as file:
-            index = json.load(file)
+        index = read_json_object(os.path.join(folder, PIECES))
         self._ends, self._blocks = index["ends"], index["blocks"]
         self.counts = CorpusCounts(**index["counts"])
         self._store = functools.lru_cache(_OPEN_STORES)(lambda number: TokenStore(_piece_folder(folder, number), vocab))

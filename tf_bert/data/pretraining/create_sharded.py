@@ -38,6 +38,7 @@ from tf_bert.data.tfrecord.files import RecordWriter
 from tf_bert.data.tfrecord.process_pool import Workers
 from tf_bert.data.tfrecord.sidecar import read_sidecar, remove_sidecar, write_sidecar
 from tf_bert.files import atomic_writer, exists, file_size, is_remote, open_binary, remove_folder
+from tf_bert.json_files import read_json_object
 from tf_bert.progress import Progress, say
 from tf_bert.tokenization.vocabulary import vocab_size
 
@@ -204,8 +205,7 @@ class ShardedRun:
         path = os.path.join(self.work_folder, "settings.json")
         settings = json.loads(json.dumps(self._settings()))
         if exists(path):
-            with open_binary(path) as file:
-                found = json.load(file)
+            found = read_json_object(path)
             different = [key for key in settings if found.get(key) != settings[key]]
             if different:
                 key = different[0]
@@ -231,8 +231,7 @@ class ShardedRun:
                     writer.extend(ids, lengths)
             with atomic_writer(done, "w") as file:
                 file.write(json.dumps(dataclasses.asdict(writer.counts)))
-        with open_binary(done) as file:
-            return CorpusCounts(**json.load(file))
+        return CorpusCounts(**read_json_object(done))
 
     @functools.cached_property
     def corpus(self) -> TokenStore | PieceStore:

@@ -6,7 +6,6 @@ each document.
 
 import hashlib
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 
 from tf_bert.data.text.lines import expand_input_files, read_lines
 from tf_bert.data.text.sentences import split_sentences
+from tf_bert.json_files import parse_json, parse_json_object
 from tf_bert.progress import Progress
 
 DOCUMENT_BREAKS = ("auto", "blank_line", "two_blank_lines", "file")
@@ -111,7 +111,7 @@ def read_documents(
         if characters > _LOOKED_AT_CHARACTERS:
             break
     lines = itertools.chain(head, lines)
-    if format == "jsonl" or (format == "auto" and _is_json_object(next(filter(str.strip, head), ""))):
+    if format == "jsonl" or (format == "auto" and _is_json_lines(path, head)):
         layout = f"JSON lines, a document in each {text_field!r}"
         documents = _documents_of_json_lines(lines, path, text_field, line_breaks)
     else:
@@ -122,9 +122,12 @@ def read_documents(
     return documents
 
 
-def _is_json_object(line: str) -> bool:
+def _is_json_lines(path: str, head: Iterable[str]) -> bool:
+    if os.fspath(path).removesuffix(".gz").endswith((".jsonl", ".ndjson")):
+        return True
+    first = next(filter(str.strip, head), "").lstrip()
     try:
-        return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
+        return first.startswith("{") and isinstance(parse_json(first, ""), dict)
     except ValueError:
         return False
 
@@ -133,12 +136,7 @@ def _documents_of_json_lines(lines: Iterable[str], path: str, text_field: str, l
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error}); each line must be one JSON object") from None
-        if not isinstance(record, dict):
-            raise ValueError(f"{path}, line {number}: expected a JSON object, found a {type(record).__name__}")
+        record = parse_json_object(line, f"{path}, line {number}")
         text = record.get(text_field)
         if not isinstance(text, str):
             found = ", ".join(map(repr, record)) or "none"

@@ -1,13 +1,13 @@
 """Rows of TSV, CSV and JSON-lines files, each of which knows where it stands."""
 
 import csv
-import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike, fspath
 from typing import Any
 
 from tf_bert.data.text.lines import read_lines
+from tf_bert.json_files import parse_json_object
 
 _LISTED = 10  # how many places a warning lists
 
@@ -119,16 +119,7 @@ def read_jsonl(path: str | PathLike) -> list[tuple[str, dict[str, Any]]]:
     Raises:
         ValueError: a line is no JSON object; names the file and the line.
     """
-    rows = []
-    for where, line in numbered_lines(fspath(path)):
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{where}: not JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise ValueError(f"{where}: found a {type(value).__name__}, expected a JSON object")
-        rows.append((where, value))
-    return rows
+    return [(where, parse_json_object(line, where)) for where, line in numbered_lines(fspath(path))]
 
 
 def numbered_lines(path: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tf_bert.files import atomic_writer, is_remote, open_binary, remove_file
+from tf_bert.files import atomic_writer, is_remote, remove_file
+from tf_bert.json_files import read_json_object
 
 
 def sidecar_path(records: str | os.PathLike) -> str:
@@ -53,12 +54,8 @@ def read_sidecar(records: str | os.PathLike) -> dict[str, Any]:
     """
     path = sidecar_path(records)
     try:
-        with open_binary(path) as file:
-            sidecar = json.load(file)
+        return read_json_object(path)
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}; delete it, and lengths are read from the records") from None
-    if not isinstance(sidecar, dict):
-        raise ValueError(f"{path} holds a {type(sidecar).__name__}, expected an object")
-    return sidecar
+        raise ValueError(f"{error}; delete it, and lengths are read from the records") from None
