@@ -242,7 +242,7 @@ def test_files_that_do_not_fit(tmp_path, folder):
         (encoder, [*lines[:5], "", *lines[5:]], "vocab.bpe, line 6: expected two pieces .* found ''"),
         (encoder, b"#version: 0.2\na \xff\n", "vocab.bpe: not valid UTF-8 at byte offset 16"),
         ("{", lines, "encoder.json: not JSON"),
-        ("[1]", lines, "encoder.json holds no pieces"),
+        ("[1]", lines, "encoder.json: found a list, expected a JSON object"),
     ]
     for broken, merges, said in cases:
         with pytest.raises(ValueError, match=said):

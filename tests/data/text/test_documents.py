@@ -135,7 +135,7 @@ def test_json_lines(tmp_path):
         ('{"text": "a"}\n{"body": "b"}', {}, "input, line 2: there is no field 'text'; fields found: 'body'"),
         ('{"text": 3}', {}, "input, line 1: 'text' is not a string"),
         ('{"text": "a"}\n\n{"text": ', {}, "input, line 3: not JSON"),
-        ('{"text": "a"}\n[1]', {}, "input, line 2: expected a JSON object, found a list"),
+        ('{"text": "a"}\n[1]', {}, "input, line 2: found a list, expected a JSON object"),
         ("no JSON", {"format": "jsonl"}, "input, line 1: not JSON"),
         (b'{"text": "\xff"}', {}, "input: not valid UTF-8 at byte offset 10"),
     ],
