@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.formulas import layer_norm, softmax
 from tf_bert.layers.attention import MultiHeadAttention
 from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.transformer import TransformerEncoderBlock
@@ -16,15 +17,6 @@ B, F, T, N, H, M = 2, 5, 7, 3, 12, 10  # M is the width of a memory
 
 def random(*shape):
     return np.random.default_rng(math.prod(shape)).normal(size=shape)
-
-
-def softmax(scores):
-    e = np.exp(scores - scores.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def layer_norm(x, gamma, beta, epsilon):
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
 
 
 def randomize(layer):

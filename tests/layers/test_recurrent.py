@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from tests.support.formulas import sigmoid
 from tf_bert.backend import few_rows
 from tf_bert.layers.cells import KERAS_CELLS, OWN_CELLS, PeepholeLSTMCell, make_cell
 from tf_bert.layers.recurrent import RecurrentEncoder, StateBridge
@@ -26,10 +27,6 @@ def randomise(layer, seed=5):
     for variable in layer.trainable_variables:
         variable.assign(rng.normal(size=variable.shape) * 0.5)
     return layer
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def cell_formula(name, cell, x, states):

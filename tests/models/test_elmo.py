@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.formulas import sigmoid
 from tf_bert.commands import run_language_modeling
 from tf_bert.configs import BertConfig, ElmoConfig
 from tf_bert.data.language_modeling.input import find_blocks
@@ -26,10 +27,6 @@ def elmo():
         if "seed" not in weight.path:
             weight.assign_add(keras.random.normal(weight.shape, stddev=0.3, seed=len(weight.path), dtype="float64"))
     return model
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def plain_lstm(x, layer):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.formulas import gelu, softmax
 from tf_bert.configs import GPTConfig
 from tf_bert.models.gpt import GPT
 
@@ -31,15 +32,6 @@ IDS = np.array([[3, 17, 5, 29, 0, 5, 11, 2, 8], [4, 4, 9, 1, 22, 13, 7, 7, 0]], 
 
 
 # GPT, written down once more, from the papers.
-
-
-def softmax(x):
-    x = np.exp(x - x.max(-1, keepdims=True))
-    return x / x.sum(-1, keepdims=True)
-
-
-def gelu(x):
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def by_hand(model, ids):

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from tests.support.formulas import softmax
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig
 from tf_bert.decoding.beam import BeamSearch
 from tf_bert.decoding.constraints import Constraints
@@ -76,11 +77,6 @@ def made(name):
 
 
 # The Transformer, written down once more.
-
-
-def softmax(x):
-    x = np.exp(x - x.max(-1, keepdims=True))
-    return x / x.sum(-1, keepdims=True)
 
 
 class TransformerByHand:

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.support.formulas import log_softmax
 from tf_bert.commands.main import main
 from tf_bert.configs import GPTConfig
 from tf_bert.data.finetuning.gpt_sequences import (
@@ -39,11 +40,6 @@ def gpt():
     for variable in model.weights:
         variable.assign(variable + 0.5 * rng.normal(size=variable.shape))
     return model
-
-
-def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
 @pytest.mark.parametrize("name", ROWS)
