@@ -141,10 +141,10 @@ class TestDecoding:
         mask[0, :2] = False  # left padding
         block.build(x.shape)
         randomize(block)
-        expected = block(x, attention_mask=mask).numpy()
+        expected = block(x, attention_mask=mask)[0].numpy()
 
         cache = block.attention.create_cache(B, T)
-        prompt, cache = block(x[:, :3], attention_mask=mask, cache=cache, cache_index=0)
+        prompt, cache, _ = block(x[:, :3], attention_mask=mask, cache=cache, cache_index=0)
         np.testing.assert_allclose(prompt[1], expected[1, :3], atol=1e-12)
 
         @tf.function(jit_compile=True)
@@ -152,8 +152,16 @@ class TestDecoding:
             return block(x, attention_mask=mask, cache=cache, cache_index=index)
 
         for i in range(3, T):
-            output, cache = step(x[:, i : i + 1], cache, tf.constant(i))
+            output, cache, _ = step(x[:, i : i + 1], cache, tf.constant(i))
             np.testing.assert_allclose(output[:, 0], expected[:, i], atol=1e-12)
+
+    def test_a_cache_leaves_the_probabilities(self):
+        block = TransformerEncoderBlock(N, H, 2 * H, causal=True, mask="exclude", dtype="float64")
+        x = random(B, T, H)
+        _, nothing, expected = block(x, return_attention_probs=True)
+        _, cache, probs = block(x, cache=block.attention.create_cache(B, T), return_attention_probs=True)
+        assert nothing == () and len(cache) == 2
+        np.testing.assert_allclose(probs, expected, atol=1e-12)
 
     def test_keys_and_values_computed_once(self):
         layer = MultiHeadAttention(N, H, dtype="float64")
@@ -189,7 +197,7 @@ def test_block_equals_the_formula(pre_norm):
     else:
         y = norm(x + attend(x), "attention/output")
         y = norm(y + feed_forward(y), "output")
-    np.testing.assert_allclose(block(x, attention_mask=mask), y, atol=1e-11)
+    np.testing.assert_allclose(block(x, attention_mask=mask)[0], y, atol=1e-11)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "float32"])
@@ -254,7 +262,8 @@ def test_bad_arguments_are_refused():
 def test_layers_come_back_from_their_config():
     inputs = keras.Input((None, H))
     mask = keras.Input((None,), dtype="int32")
-    x = TransformerEncoderBlock(N, H, 16, dropout=0.2, mask="exclude", pre_norm=True)(inputs, attention_mask=mask)
+    block = TransformerEncoderBlock(N, H, 16, dropout=0.2, mask="exclude", pre_norm=True)
+    x, _, _ = block(inputs, attention_mask=mask)
     x, probs = MultiHeadAttention(N, H, causal=True)(x, return_attention_probs=True)
     model = keras.Model([inputs, mask], [x, probs])
     twin = keras.Model.from_config(model.get_config())

@@ -37,13 +37,14 @@ class TransformerEncoderBlock(keras.layers.Layer):
         return_attention_probs: whether to return the attention probabilities too.
 
     Returns:
-        [B, S, H]; with ``cache`` a pair of that and the new cache; with ``return_attention_probs`` a pair of that and
-        the probabilities [B, N, S, S].
+        Always three values, as `TransformerDecoderBlock`: the output [B, S, H]; the new cache, ``()`` without one; and
+        the attention probabilities [B, N, S, S] ([B, N, S, T] with a cache of T positions), ``()`` if not asked for.
 
     Example:
         >>> block = TransformerEncoderBlock(num_heads=2, hidden_size=8, intermediate_size=16)
-        >>> block(keras.ops.ones([1, 3, 8]), attention_mask=[[1, 1, 0]]).shape
-        TensorShape([1, 3, 8])
+        >>> x, cache, probs = block(keras.ops.ones([1, 3, 8]), attention_mask=[[1, 1, 0]])
+        >>> x.shape, cache, probs
+        (TensorShape([1, 3, 8]), (), ())
     """
 
     def __init__(
@@ -106,15 +107,9 @@ class TransformerEncoderBlock(keras.layers.Layer):
         query = self.attention_norm(x) if self.pre_norm else x
         if cache is not None:
             cache = self.attention.update_cache(cache, query, cache_index)
-        attended = self.attention(
-            query,
-            attention_mask=attention_mask,
-            cache=cache,
-            cache_index=cache_index,
-            return_attention_probs=return_attention_probs,
-            training=training,
-        )
-        attended, probs = attended if return_attention_probs else (attended, None)
+        options = {"attention_mask": attention_mask, "cache": cache, "cache_index": cache_index}
+        attended = self.attention(query, return_attention_probs=return_attention_probs, training=training, **options)
+        attended, probs = attended if return_attention_probs else (attended, ())
         x += self.dropout(attended, training=training)
         if not self.pre_norm:
             x = self.attention_norm(x)
@@ -123,10 +118,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         x += self.dropout(transformed, training=training)
         if not self.pre_norm:
             x = self.output_norm(x)
-
-        if cache is not None:
-            return x, cache
-        return (x, probs) if return_attention_probs else x
+        return x, cache or (), probs
 
     def get_config(self):
         """What `from_config` needs."""

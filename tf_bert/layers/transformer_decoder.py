@@ -38,16 +38,16 @@ class TransformerDecoderBlock(keras.layers.Layer):
         return_attention_probs: whether to return the attention probabilities too.
 
     Returns:
-        [B, T, H]; the new cache, or None without one; and the probabilities of self-attention [B, N, T, T] and of
-        attention to the memory [B, N, T, S], or None.
+        Always three values: the output [B, T, H]; the new cache, ``()`` without one; and a pair of the probabilities of
+        self-attention [B, N, T, T] and of attention to the memory [B, N, T, S], ``()`` if not asked for.
 
     Example:
         >>> block = TransformerDecoderBlock(num_heads=2, hidden_size=8, intermediate_size=16)
         >>> block.build((None, None, 8))
         >>> memory = block.cross_attention.keys_and_values(ops.ones((1, 5, 8)))
-        >>> x, cache, (_, probs) = block(ops.ones((1, 3, 8)), memory)
+        >>> x, cache, (_, probs) = block(ops.ones((1, 3, 8)), memory, return_attention_probs=True)
         >>> x.shape, cache, probs.shape
-        (TensorShape([1, 3, 8]), None, TensorShape([1, 2, 3, 5]))
+        (TensorShape([1, 3, 8]), (), TensorShape([1, 2, 3, 5]))
     """
 
     def __init__(
@@ -97,38 +97,40 @@ class TransformerDecoderBlock(keras.layers.Layer):
         attention_mask=None,
         cache=None,
         cache_index=0,
-        return_attention_probs=True,
+        return_attention_probs=False,
         training=None,
     ):
         """Transforms ``x`` [B, T, H]."""
-        probs = []
+        options, all_probs = {"return_attention_probs": return_attention_probs, "training": training}, ()
 
         def sublayer(x, norm, function):
             x += self.dropout(function(norm(x) if self.pre_norm else x), training=training)
             return x if self.pre_norm else norm(x)
 
+        def attend(attention, query, **arguments):
+            nonlocal all_probs
+            output = attention(query, **arguments, **options)
+            if return_attention_probs:
+                output, probs = output
+                all_probs = (*all_probs, probs)
+            return output
+
         def attend_to_self(query):
             nonlocal cache
             if cache is not None:
                 cache = self.attention.update_cache(cache, query, cache_index)
-            options = {"cache": cache, "cache_index": cache_index, "return_attention_probs": True}
-            output, self_probs = self.attention(query, training=training, **options)
-            probs.append(self_probs)
-            return output
+            return attend(self.attention, query, cache=cache, cache_index=cache_index)
 
         def attend_to_memory(query):
             # Hypotheses of one source are to its memory what positions are.
             rows = ops.reshape(query, (ops.shape(memory[0])[0], -1, ops.shape(query)[-1]))  # [B, W * T, H]
-            output, cross_probs = self.cross_attention(
-                rows, attention_mask=attention_mask, cache=memory, return_attention_probs=True, training=training
-            )
-            probs.append(cross_probs)
+            output = attend(self.cross_attention, rows, attention_mask=attention_mask, cache=memory)
             return ops.reshape(output, ops.shape(query))
 
         x = sublayer(x, self.attention_norm, attend_to_self)
         x = sublayer(x, self.cross_attention_norm, attend_to_memory)
         x = sublayer(x, self.output_norm, self.feed_forward)
-        return x, cache, tuple(probs) if return_attention_probs else None
+        return x, cache or (), all_probs
 
     def get_config(self):
         """What `from_config` needs."""

@@ -131,11 +131,9 @@ class Bert(Checkpointed, Configured, Trainer):
         all_encoder_layers, attention_probs = [], []
         for block in self.encoder:
             block = recompute(block) if self.recompute and training else block
-            x = block(x, input_mask, return_attention_probs=return_attention_probs, training=training)
-            if return_attention_probs:
-                x, probs = x
-                attention_probs.append(probs)  # [B, N, S, S]
-            all_encoder_layers.append(x)
+            x, _, probs = block(x, input_mask, return_attention_probs=return_attention_probs, training=training)
+            all_encoder_layers.append(x)  # [B, S, H]
+            attention_probs.append(probs)  # [B, N, S, S] where asked for
         outputs = {
             "sequence_output": x,
             "all_encoder_layers": all_encoder_layers,

@@ -131,11 +131,9 @@ class GPT(Checkpointed, Configured, Trainer):
         all_layers, attention_probs = [], []
         for block in self.decoder:
             block = recompute(block) if self.recompute and training else block
-            x = block(x, attention_mask, return_attention_probs=return_attention_probs, training=training)
-            if return_attention_probs:
-                x, probs = x
-                attention_probs.append(probs)  # [B, N, T, T]
-            all_layers.append(x)
+            x, _, probs = block(x, attention_mask, return_attention_probs=return_attention_probs, training=training)
+            all_layers.append(x)  # [B, T, H]
+            attention_probs.append(probs)  # [B, N, T, T] where asked for
         x = x if self.final_norm is None else self.final_norm(x)
         outputs = {
             "sequence_output": x,
@@ -223,7 +221,7 @@ class GPT(Checkpointed, Configured, Trainer):
         """The output of the last norm [B, T, H] with keys and values in caches, and the new caches."""
         caches = list(caches)
         for i, block in enumerate(self.decoder):
-            x, caches[i] = block(x, attention_mask, cache=caches[i], cache_index=index, training=False)
+            x, caches[i], _ = block(x, attention_mask, cache=caches[i], cache_index=index, training=False)
         return (x if self.final_norm is None else self.final_norm(x)), caches
 
     def attention_mask(self, inputs: dict[str, Any]):

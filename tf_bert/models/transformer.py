@@ -139,10 +139,8 @@ class Transformer(TranslationModel, Configured, Trainer):
         options = {"return_attention_probs": return_attention_probs, "training": training}
         for block in self.encoder:
             block = recompute(block) if self.recompute and training else block
-            x = block(x, attention_mask=source_mask, **options)
-            if return_attention_probs:
-                x, probs = x
-                all_probs.append(probs)
+            x, _, probs = block(x, attention_mask=source_mask, **options)
+            all_probs.append(probs)
         return (self.final_norms[0](x) if self.final_norms else x), all_probs
 
     def decode(self, x, memory, source_mask, caches=None, index=0, training=None, return_attention_probs=False):
