@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from tf_bert.backend import known_values
 from tf_bert.layers.feed_forward import create_initializer
+from tf_bert.layers.id_range import check_range, in_range
 from tf_bert.layers.layer_norm import LayerNorm
 
 
@@ -32,20 +32,12 @@ def embedding_lookup(table, ids, name: str = "input_ids", one_hot: bool = False)
     """
     size = table.shape[0]
     check_range(name, ids, size, f"the table has {size} rows")
-    inside = ops.logical_and(ops.greater_equal(ids, 0), ops.less(ids, size))
+    inside = in_range(ids, size)
     if one_hot:
         rows = ops.matmul(ops.one_hot(ids, size, dtype=table.dtype), table)
     else:
         rows = ops.take(table, ops.where(inside, ids, 0), axis=0)
     return ops.where(ops.expand_dims(inside, -1), rows, float("nan"))
-
-
-def check_range(name: str, ids, size: int, why: str) -> None:
-    """Raises ValueError where ids are known (in an eager call) and one lies outside [0, size)."""
-    values = known_values(ids)
-    if values is not None and values.size and not 0 <= values.min() <= values.max() < size:
-        wrong = values[(values < 0) | (values >= size)][0]
-        raise ValueError(f"{name} holds {wrong}, but {why} (0 to {size - 1})")
 
 
 @keras.saving.register_keras_serializable("tf_bert")

@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from tf_bert.backend import at_least_float32, product_with_transposed
-from tf_bert.layers.embeddings import check_range
 from tf_bert.layers.feed_forward import at_each_position, create_initializer, get_activation
+from tf_bert.layers.id_range import check_range, in_range
 from tf_bert.layers.layer_norm import LayerNorm
 
 
@@ -32,7 +32,7 @@ def gather_indexes(sequence, positions):
     batch_size, length, width = ops.shape(sequence)
     positions = ops.convert_to_tensor(positions, "int32")
     check_range("masked_lm_positions", positions, length, f"a sequence has {length} positions")
-    inside = ops.logical_and(ops.greater_equal(positions, 0), ops.less(positions, length))
+    inside = in_range(positions, length)
     first = ops.arange(batch_size)[:, None] * length  # of each sequence, once all are in one row
     rows = ops.take(ops.reshape(sequence, (-1, width)), first + ops.where(inside, positions, 0), axis=0)
     return ops.where(inside[..., None], rows, float("nan"))

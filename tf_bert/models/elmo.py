@@ -8,9 +8,9 @@ from keras import ops
 from tf_bert.backend import at_least_float32, product_with_transposed
 from tf_bert.configs import ElmoConfig
 from tf_bert.layers.cells import make_recurrent_layer
-from tf_bert.layers.embeddings import check_range
 from tf_bert.layers.feed_forward import at_each_position
 from tf_bert.layers.heads import correct, cross_entropy
+from tf_bert.layers.id_range import check_range, in_range
 from tf_bert.layers.recurrent import RecurrentEncoder
 from tf_bert.layers.scalar_mix import ScalarMix
 from tf_bert.models.saving import Configured
@@ -87,7 +87,7 @@ class Elmo(Configured, Trainer):
         ids, mask = ops.convert_to_tensor(inputs["input_ids"]), inputs.get("input_mask")
         check_range("input_ids", ids, self.config.vocab_size, f"vocab_size is {self.config.vocab_size}")
         mask = None if mask is None else ops.cast(mask, "bool")
-        inside = ops.logical_and(ids >= 0, ids < self.config.vocab_size)[..., None]
+        inside = in_range(ids, self.config.vocab_size)[..., None]
         x = ops.take(self.token_embeddings, ops.where(inside[..., 0], ids, 0), axis=0)
         x = ops.cast(ops.where(inside, x, float("nan")), self.compute_dtype)  # [B, S, H]
 

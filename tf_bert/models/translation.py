@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from tf_bert.backend import at_least_float32
-from tf_bert.layers.embeddings import check_range
+from tf_bert.layers.id_range import check_range, in_range
 from tf_bert.layers.scheduled_sampling import teacher_forcing_probability
 
 
@@ -135,6 +135,5 @@ def smoothed_cross_entropy(labels, logits, smoothing: float):
     logits = at_least_float32(logits)
     targets = ops.one_hot(labels, words, dtype=logits.dtype) * (1.0 - smoothing) + smoothing / words
     # Labels out of range have no 1 in their row, and compiled code cannot raise for them: NaN.
-    inside = ops.logical_and(ops.greater_equal(labels, 0), ops.less(labels, words))
     loss = ops.categorical_crossentropy(targets, logits, from_logits=True)
-    return ops.where(inside, loss, float("nan"))
+    return ops.where(in_range(labels, words), loss, float("nan"))
