@@ -46,6 +46,7 @@ _EXPORTS = {
     "HardAttention": "tf_bert.layers.hard_attention",
     "InGraphTokenizer": "tf_bert.tokenization",
     "InputExample": "tf_bert.data.finetuning.classification",
+    "Lamb": "tf_bert.trainer.optimization",
     "LocalAttention": "tf_bert.layers.alignment",
     "MaskedLmInstance": "tf_bert.data.pretraining.create",
     "NoamSchedule": "tf_bert.trainer.schedules",

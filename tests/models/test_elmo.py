@@ -63,7 +63,7 @@ def test_equals_the_restatement(elmo):
     for row, (ids, mask) in enumerate(zip(IDS, MASK, strict=True)):
         length = mask.sum()
         layers, scores = plain_elmo(elmo, ids[:length])
-        for found, expected in zip(outputs["all_layers"], layers, strict=True):
+        for found, expected in zip(outputs["all_encoder_layers"], layers, strict=True):
             np.testing.assert_allclose(found[row, :length], expected, atol=1e-12)
         for name, expected in zip(("forward_logits", "backward_logits"), scores, strict=True):
             np.testing.assert_allclose(outputs[name][row, :length], expected, atol=1e-12)

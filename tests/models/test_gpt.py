@@ -86,7 +86,7 @@ def test_logits_are_the_papers(model):
     outputs = model({"input_ids": IDS})
     for row in range(2):
         np.testing.assert_allclose(outputs["logits"][row], by_hand(model, IDS[row]), atol=1e-10)
-    assert len(outputs["all_layers"]) == 3 and outputs["embedding_output"].shape == (2, 9, 8)
+    assert len(outputs["all_encoder_layers"]) == 3 and outputs["embedding_output"].shape == (2, 9, 8)
 
 
 def test_padding_on_either_side_changes_nothing(model):

@@ -174,7 +174,7 @@ def word_vectors(model, tokenizer, word: str, text: str) -> dict:
         ids = [tokenizer.vocab["[CLS]"], *ids, tokenizer.vocab["[SEP]"]]
         chosen = [i + 1 for i in chosen]
     outputs = model({"input_ids": np.array([ids])})
-    layers = outputs["all_layers" if "all_layers" in outputs else "all_encoder_layers"]
+    layers = outputs["all_encoder_layers"]
     if "forward_logits" in outputs:
         table, layers = model.token_embeddings, layers[1:]
     else:

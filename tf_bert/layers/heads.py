@@ -131,17 +131,28 @@ class ClassificationHead(keras.layers.Layer):
 
     def build(self, x_shape):
         """Makes ``output_weights`` and ``output_bias``."""
-        shape, initializer = (self.num_labels, x_shape[-1]), create_initializer(self.initializer_range)
-        self.output_weights = self.add_weight(shape=shape, initializer=initializer, name="output_weights")
-        self.output_bias = self.add_weight(shape=(self.num_labels,), initializer="zeros", name="output_bias")
+        add_output_weights(self, self.num_labels, x_shape[-1], self.initializer_range)
 
     def call(self, x):
         """Scores each label."""
-        return at_least_float32(ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias)
+        return label_scores(x, self.output_weights, self.output_bias)
 
     def get_config(self):
         """What `from_config` needs."""
         return super().get_config() | {"num_labels": self.num_labels, "initializer_range": self.initializer_range}
+
+
+def add_output_weights(layer: keras.layers.Layer, num_labels: int, width: int, initializer_range: float) -> None:
+    """Adds ``output_weights`` [num_labels, width] and ``output_bias`` [num_labels] to a layer or model."""
+    shape, initializer = (num_labels, width), create_initializer(initializer_range)
+    layer.output_weights = layer.add_weight(shape=shape, initializer=initializer, name="output_weights")
+    layer.output_bias = layer.add_weight(shape=(num_labels,), initializer="zeros", name="output_bias")
+
+
+def label_scores(x, output_weights, output_bias):
+    """Returns the scores of labels [..., labels], float32 or wider, for vectors [..., H]."""
+    weights, bias = (ops.cast(weight, x.dtype) for weight in (output_weights, output_bias))
+    return at_least_float32(ops.matmul(x, ops.transpose(weights)) + bias)
 
 
 def cross_entropy(name: str, labels, logits):

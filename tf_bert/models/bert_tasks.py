@@ -6,10 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_bert.backend import at_least_float32
 from tf_bert.configs import BertConfig
-from tf_bert.layers.feed_forward import create_initializer
-from tf_bert.layers.heads import ClassificationHead, correct, cross_entropy
+from tf_bert.layers.heads import ClassificationHead, add_output_weights, correct, cross_entropy, label_scores
 from tf_bert.models.bert import Bert
 from tf_bert.models.raw_text import PADDED, Attached, TakesTexts
 from tf_bert.models.saving import Checkpointed, Configured
@@ -51,15 +49,12 @@ class BertTask(TakesTexts, Checkpointed, Configured, Trainer):
             self.bert = Bert(config, add_pooler=add_pooler, attention=attention, dtype=self.dtype_policy)
 
     def add_head(self, num_labels: int) -> None:
-        """Makes a head at the root, where Google's classifiers have it: ``output_weights`` [labels, H], its bias."""
-        shape, initializer = (num_labels, self.config.hidden_size), create_initializer(HEAD_INITIALIZER_RANGE)
-        self.output_weights = self.add_weight(shape=shape, initializer=initializer, name="output_weights")
-        self.output_bias = self.add_weight(shape=(num_labels,), initializer="zeros", name="output_bias")
+        """Adds ``output_weights`` and ``output_bias`` to the model itself, where Google's classifiers have them."""
+        add_output_weights(self, num_labels, self.config.hidden_size, HEAD_INITIALIZER_RANGE)
 
     def head(self, x):
-        """Scores of the labels: [..., H] to [..., labels], float32 or wider."""
-        weights, bias = (ops.cast(weight, x.dtype) for weight in (self.output_weights, self.output_bias))
-        return at_least_float32(ops.matmul(x, ops.transpose(weights)) + bias)
+        """Returns the scores of the labels: [..., H] to [..., labels], float32 or wider."""
+        return label_scores(x, self.output_weights, self.output_bias)
 
     @classmethod
     def arguments_for(cls, shapes):

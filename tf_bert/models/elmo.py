@@ -36,8 +36,8 @@ class Elmo(Configured, Trainer):
 
     Returns:
         A dict: ``forward_logits``, for the token after each, and ``backward_logits``, for the one before, [B, S, V],
-        float32 or wider; ``all_layers``, a list of [B, S, 2H]: the token vectors twice, then both directions of each
-        layer side by side; and ``sequence_output``, the last of them.
+        float32 or wider; ``all_encoder_layers``, a list of [B, S, 2H]: the token vectors twice, then for each layer its
+        two directions concatenated; and ``sequence_output``, the last of them.
 
     Raises:
         ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), or there are no
@@ -46,7 +46,7 @@ class Elmo(Configured, Trainer):
     Example:
         >>> elmo = Elmo(ElmoConfig(vocab_size=30, hidden_size=4))
         >>> outputs = elmo({"input_ids": ops.array([[2, 7, 3]])})
-        >>> outputs["backward_logits"].shape, [layer.shape[-1] for layer in outputs["all_layers"]]
+        >>> outputs["backward_logits"].shape, [layer.shape[-1] for layer in outputs["all_encoder_layers"]]
         (TensorShape([1, 3, 30]), [8, 8, 8])
     """
 
@@ -100,12 +100,12 @@ class Elmo(Configured, Trainer):
                 h = y + h if i else y
                 layers.append([h]) if not backward else layers[i + 1].append(h)
             tops.append(self.logits(self.dropout(h, training=training)))
-        all_layers = [ops.concatenate(pair, axis=-1) for pair in layers]  # [B, S, 2H] each
+        all_encoder_layers = [ops.concatenate(pair, axis=-1) for pair in layers]  # [B, S, 2H] each
         return {
             "forward_logits": tops[0],  # [B, S, V]
             "backward_logits": tops[1],
-            "all_layers": all_layers,
-            "sequence_output": all_layers[-1],
+            "all_encoder_layers": all_encoder_layers,
+            "sequence_output": all_encoder_layers[-1],
         }
 
     def logits(self, x):
@@ -223,7 +223,7 @@ class FeatureTagger(Trainer):
     def features(self, inputs: dict[str, Any]) -> list:
         """The layers that are mixed, [B, S, H] each; no gradient flows into them."""
         outputs = self.encoder({k: v for k, v in inputs.items() if k != "label_ids"}, training=False)
-        layers = outputs["all_layers" if "all_layers" in outputs else "all_encoder_layers"]
+        layers = outputs["all_encoder_layers"]
         if self.num_layers is not None and not 1 <= self.num_layers <= len(layers):
             raise ValueError(f"num_layers is {self.num_layers}; {self.encoder.name} has {len(layers)} layers to mix")
         return [ops.cast(ops.stop_gradient(layer), self.compute_dtype) for layer in layers[-(self.num_layers or 0) :]]

@@ -38,7 +38,7 @@ class GPT(Checkpointed, Configured, Trainer):
 
     Returns:
         A dict: ``logits`` [B, T, V], float32 or wider; ``sequence_output`` [B, T, H], what the logits are made from;
-        ``all_layers``, a list of [B, T, H] for each block; ``embedding_output`` [B, T, H]; and on request
+        ``all_encoder_layers``, a list of [B, T, H] for each block; ``embedding_output`` [B, T, H]; and on request
         ``attention_probs``, a list of [B, N, T, T].
 
     Raises:
@@ -75,7 +75,7 @@ class GPT(Checkpointed, Configured, Trainer):
             dtype=self.dtype_policy,
             name="input_ids",
         )
-        self.decoder = [
+        self.encoder = [
             TransformerEncoderBlock(
                 config.num_attention_heads,
                 config.hidden_size,
@@ -98,17 +98,22 @@ class GPT(Checkpointed, Configured, Trainer):
         if config.pre_norm:
             # So that the variance of their sum does not grow with the depth (Radford et al. 2019, section 2.3).
             stddev = config.initializer_range / math.sqrt(2 * config.num_hidden_layers)
-            for block in self.decoder:
+            for block in self.encoder:
                 for layer in (block.attention.project, block.feed_forward.project):
                     layer.kernel_initializer = keras.initializers.RandomNormal(stddev=stddev)
             self.final_norm = LayerNorm(epsilon=config.layer_norm_epsilon, dtype=self.dtype_policy, name="LayerNorm")
         self.build()
 
+    @property
+    def decoder(self) -> list[TransformerEncoderBlock]:
+        """The blocks, under the name that they have in ``.keras`` files."""
+        return self.encoder
+
     def build(self, input_shape=None):
         """Makes all variables; their shapes do not depend on the input."""
         shape = (None, None, self.config.hidden_size)
         self.embedding.build()
-        for block in self.decoder:
+        for block in self.encoder:
             block.build(shape)
         if self.final_norm is not None:
             with keras.name_scope("output"):
@@ -128,16 +133,16 @@ class GPT(Checkpointed, Configured, Trainer):
         attention_mask, position_ids = self.attention_mask(inputs), self.position_ids(inputs)
 
         x = embedding_output = self.embedding(inputs["input_ids"], positions=position_ids, training=training)  # [B,T,H]
-        all_layers, attention_probs = [], []
-        for block in self.decoder:
+        all_encoder_layers, attention_probs = [], []
+        for block in self.encoder:
             block = recompute(block) if self.recompute and training else block
             x, _, probs = block(x, attention_mask, return_attention_probs=return_attention_probs, training=training)
-            all_layers.append(x)  # [B, T, H]
+            all_encoder_layers.append(x)  # [B, T, H]
             attention_probs.append(probs)  # [B, N, T, T] where asked for
         x = x if self.final_norm is None else self.final_norm(x)
         outputs = {
             "sequence_output": x,
-            "all_layers": all_layers,
+            "all_encoder_layers": all_encoder_layers,
             "embedding_output": embedding_output,
         }
         return outputs | ({"attention_probs": attention_probs} if return_attention_probs else {})
@@ -185,7 +190,7 @@ class GPT(Checkpointed, Configured, Trainer):
             tokens = (ops.cast(prompt_ids, "int32")[:, :-1], ops.cast(prompt_mask, "bool")[:, :-1])
             state = tuple(ops.pad(x[:, max(before - room, 0) :], ((0, 0), (fill, 0))) for x in tokens)
         else:
-            state = [block.attention.create_cache(ops.shape(prompt_ids)[0], before) for block in self.decoder]
+            state = [block.attention.create_cache(ops.shape(prompt_ids)[0], before) for block in self.encoder]
             if before:
                 mask, positions = prompt_mask[:, :-1], positions_of(prompt_mask)[:, :-1]
                 x = self.embedding(prompt_ids[:, :-1], positions=positions, training=False)
@@ -220,7 +225,7 @@ class GPT(Checkpointed, Configured, Trainer):
     def decode(self, x, attention_mask, caches, index):
         """The output of the last norm [B, T, H] with keys and values in caches, and the new caches."""
         caches = list(caches)
-        for i, block in enumerate(self.decoder):
+        for i, block in enumerate(self.encoder):
             x, caches[i], _ = block(x, attention_mask, cache=caches[i], cache_index=index, training=False)
         return (x if self.final_norm is None else self.final_norm(x)), caches
 
