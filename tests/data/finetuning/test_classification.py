@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 
 import pytest
 
@@ -281,15 +282,122 @@ def test_several_labels_and_numbers(tmp_path, tokenizer):
         ("train.csv", 'text,label\nc,d\n"a" b,x\n', "line 3: the row that begins here is not well-formed"),
         ("train.csv", "text,label\na,\n", "line 2: the label is empty"),
         ("train.csv", "text,label\n", "train.csv has no rows"),
-        ("train.jsonl", '{"text": "a", "label": 1}\n{"text": 1, "label": 1}\n', "line 2: text is a int"),
+        (
+            "train.jsonl",
+            '{"text": "a", "label": 1}\n{"text": 1, "label": 1}\n',
+            "line 2: text is a number, expected a text",
+        ),
         ("train.jsonl", '{"text": "a", "label": 1}\n[1]\n', "line 2: found a list, expected a JSON object"),
         ("train.jsonl", '{"text"\n', "line 1: not JSON"),
+        ("train.csv", "text,label,text\na,b,c\n", "train.csv: 2 columns have the name 'text'"),
+        ("train.jsonl", '{"text": "a", "label": null}', "line 1: the label is null, expected a text or a number"),
+        ("train.jsonl", '{"text": "a", "label": ["b"]}', "line 1: the label is a list, expected a text or a number"),
+        ("train.jsonl", '{"text": null, "label": "b"}', "line 1: text is null, expected a text"),
+        ("train.jsonl", '{"text": "a", "text": "b", "label": "c"}', "line 1: an object has the name 'text' twice"),
+        ("train.jsonl", "[" * 200_000, "line 1: lists or objects are nested too deeply"),
     ],
 )
 def test_bad_files_of_ones_own(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=said):
         UserFilesProcessor(FileFormat(name.rpartition(".")[2])).get_train_examples(str(tmp_path))
+
+
+def warned(format: FileFormat, tmp_path, name: str, text: str) -> list[str]:
+    """The warnings of reading a training file."""
+    (tmp_path / name).write_text(text)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        UserFilesProcessor(format).get_train_examples(str(tmp_path))
+    return [str(warning.message).removeprefix(f"{tmp_path}/") for warning in caught]
+
+
+@pytest.mark.parametrize(
+    "labels, said",
+    [
+        (["1", "0", "1.0", "0"], ["'1' (1 rows) and '1.0' (1 rows) are equal as numbers"]),
+        (["01", "2", "1e0"], ["'01' (1 rows) and '1e0' (1 rows) are equal as numbers"]),
+        (["yes", "no", "Yes", "YES"], ["'YES' (1 rows) and 'Yes' (1 rows) and 'yes' (1 rows) are equal but for case"]),
+        (["a b", "a\u00a0b", "c"], ["'a b' (1 rows) and 'a\\xa0b' (1 rows) are equal but for case or blanks"]),
+        (["a", "a\u200b", "c"], ["'a' (1 rows) and 'a\\u200b' (1 rows) are equal but for case or blanks"]),
+        (["good"] * 3, ["all 3 rows have the label 'good': there is nothing to tell apart"]),
+        ([f"text {i}" for i in range(12)], ["12 different labels in 12 rows, such as 'text 0': is this the column"]),
+        ([" 1", "0", "1"], []),  # blanks around a label are no part of it
+        (["nan", "inf", "1"], []),
+        ([str(i // 2) for i in range(40)], []),
+    ],
+)
+def test_labels_that_are_probably_not_what_was_meant(tmp_path, labels, said):
+    rows = "".join(f"a,{label}\n" for label in labels)
+    found = warned(FileFormat(), tmp_path, "train.csv", f"text,label\n{rows}")
+    assert len(found) == len(said) and all(map(str.__contains__, found, said)), found
+    assert all(message.startswith("train.csv: ") for message in found)
+
+
+def test_labels_of_other_kinds(tmp_path):
+    several = FileFormat(kind="multi")
+    assert warned(several, tmp_path, "train.csv", "text,label\na,x\nb,\n") == []  # one label, not in all rows
+    (one,) = warned(several, tmp_path, "train.csv", "text,label\na,x;x\nb,x\n")
+    assert "all 2 rows have the label 'x'" in one
+    (one,) = warned(several, tmp_path, "train.csv", "text,label\na,x;1\nb,1.0\n")
+    assert "equal as numbers" in one
+    with pytest.raises(ValueError, match="train.csv: no row has a label in the column 'label'"):
+        warned(several, tmp_path, "train.csv", "text,label\na,\nb,;\n")
+    with pytest.raises(ValueError, match="line 1: the label is an object, expected a text or a number, or a list of"):
+        warned(FileFormat("jsonl", kind="multi"), tmp_path, "train.jsonl", '{"text": "a", "label": [{}]}')
+    (one,) = warned(FileFormat(kind="regression"), tmp_path, "train.csv", "text,label\na,2\nb,2.0\n")
+    assert "all 2 rows have the number 2.0" in one
+    (one,) = warned(FileFormat(labels=("x", "y", "z")), tmp_path, "train.csv", "text,label\na,x\nb,y\n")
+    assert "1 of the 3 labels never occur: 'z'" in one
+
+
+@pytest.mark.parametrize("label", ["nan", "inf", "1e999", "", "high", "true", "1" + "0" * 400, "null", "[1]"])
+def test_numbers_that_are_none(tmp_path, label):
+    (tmp_path / "train.csv").write_text(f"text,label\na,1\nb,{label}\n")
+    with pytest.raises(ValueError, match="train.csv: line 3: the label .* is not a number"):
+        UserFilesProcessor(FileFormat(kind="regression")).get_train_examples(str(tmp_path))
+    if label in ("", "high", "inf", "nan"):
+        return
+    (tmp_path / "train.jsonl").write_text(f'{{"text": "a", "label": {label}}}')
+    with pytest.raises(ValueError, match="train.jsonl: line 1: the label .* is not a number"):
+        UserFilesProcessor(FileFormat("jsonl", kind="regression")).get_train_examples(str(tmp_path))
+
+
+def test_rows_without_text_are_counted(tmp_path):
+    (one,) = warned(FileFormat(), tmp_path, "train.csv", "text,label\na,x\n ,y\n,y\n")
+    assert one == "train.csv: 2 rows have no text in the column 'text' (line 3, line 4)"
+
+
+def test_columns_that_are_too_many_without_a_header(tmp_path):
+    (tmp_path / "train.csv").write_text("good,a b\nbad,Well, no\n")
+    with pytest.raises(ValueError, match=r"train.csv: line 2: found 3 columns, expected 2 \(1, 2\), separated by ','"):
+        UserFilesProcessor(FileFormat(text="2", label="1", header=False)).get_train_examples(str(tmp_path))
+
+
+@pytest.mark.parametrize("options", [{"delimiter": ""}, {"delimiter": "ab"}, {"delimiter": '"'}, {"delimiter": "\n"}])
+def test_what_cannot_stand_between_columns(options):
+    with pytest.raises(ValueError, match="expected one character between columns"):
+        FileFormat(**options)
+
+
+def test_labels_that_are_named_badly():
+    with pytest.raises(ValueError, match="name 'a' twice"):
+        FileFormat(labels=("a", "b", "a"))
+    with pytest.raises(ValueError, match="label 2 of a, , b is empty"):
+        FileFormat(labels=("a", "", "b"))
+    with pytest.raises(ValueError, match="label_separator is empty"):
+        FileFormat(label_separator="")
+
+
+def test_odd_rows_of_published_files(tmp_path):
+    row = "{0}\t1\t2\ta\tb"
+    (tmp_path / "train.tsv").write_text("\n".join(map(row.format, "111")) + "\tc\n")
+    with pytest.warns(UserWarning) as caught:
+        assert len(find_processor("mrpc").get_train_examples(str(tmp_path))) == 2
+    messages = [str(warning.message) for warning in caught]
+    assert "train.tsv: line 1: taken for the names of the columns, but it holds '1'" in messages[0]
+    assert messages[1].endswith("train.tsv: 1 rows have more columns than the 5 of the first (line 3)")
+    assert "all 2 rows have the label '1': there is nothing to tell apart" in messages[2]
 
 
 def test_a_quoted_field_may_be_long(tmp_path):

@@ -1,8 +1,10 @@
 """Texts and labels to the features of a classifier: the data side of the original's ``run_classifier.py``."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from os import PathLike
+from typing import Any
 
 from tf_bert.data.tfrecord.files import RecordWriter, encode_example
 from tf_bert.progress import track
@@ -10,6 +12,7 @@ from tf_bert.tokenization.encoding import truncated_lengths
 from tf_bert.tokenization.full import FullTokenizer
 
 Label = str | float | Sequence[str]
+_SHOWN_LABELS = 20  # in a message
 
 
 @dataclasses.dataclass
@@ -115,18 +118,34 @@ def label_id(example: InputExample, ex_index: int, label_list: Sequence[str], ki
         return _stand_in(label_list, kind)
     where = example.source or f"example {ex_index} ({example.guid})"
     if kind == "regression":
-        try:
-            return float(example.label)
-        except ValueError:
-            raise ValueError(f"{where}: the label {example.label!r} is not a number") from None
+        return number_of(example.label, where)
     given = [example.label] if kind == "single" else list(example.label)
     unknown = [label for label in given if label not in label_list]
     if unknown:
-        known = ", ".join(map(str, label_list))
+        known = ", ".join(map(str, label_list[:_SHOWN_LABELS])) + ", ..." * (len(label_list) > _SHOWN_LABELS)
         raise ValueError(f"{where}: the label {unknown[0]!r} is not known; known labels: {known}")
     if kind == "single":
         return list(label_list).index(given[0])
     return [int(label in given) for label in label_list]
+
+
+def number_of(value: Any, where: str) -> float:
+    """Returns the number that a regression label stands for.
+
+    Raises:
+        ValueError: it is no finite number; says where it stands.
+
+    Example:
+        >>> number_of("2.5", "train.csv: line 7")
+        2.5
+    """
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{where}: the label {value!r:.80} is not a number, or not a finite one")
+    return number
 
 
 def _stand_in(label_list: Sequence[str], kind: str) -> int | float | list[int]:

@@ -3,13 +3,16 @@
 Files, columns, labels and names of examples of CoLA, MNLI, MRPC and XNLI are the original's.
 """
 
+import collections
 import importlib
 import os
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tf_bert.data.finetuning.classification import InputExample
-from tf_bert.data.text.tables import MissingColumnError, Row, read_tsv, warn_of_skipped
+from tf_bert.data.finetuning.label_checks import warn_of_one_class
+from tf_bert.data.text.tables import MissingColumnError, Row, read_tsv, warn_of, warn_of_skipped
 
 SPLITS = ("train", "dev", "test")
 
@@ -82,7 +85,10 @@ class TsvProcessor(DataProcessor):
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         """The rows of ``train.tsv``."""
-        return self._examples(data_dir, "train")
+        examples = self._examples(data_dir, "train")
+        counts = collections.Counter(example.label for example in examples)
+        warn_of_one_class(counts, len(examples), os.path.join(data_dir, self.files["train"]))
+        return examples
 
     def get_dev_examples(self, data_dir: str) -> list[InputExample]:
         """The rows of ``dev.tsv``."""
@@ -99,10 +105,15 @@ class TsvProcessor(DataProcessor):
     def _examples(self, data_dir: str, split: str) -> list[InputExample]:
         path = os.path.join(data_dir, self.files[split])
         columns = self.columns[split]
-        examples, bad = [], []
-        for number, row in enumerate(self._read_tsv(path)):
+        rows = self._read_tsv(path)
+        if columns.header and rows:
+            self._check_header(rows[0], columns)
+        examples, bad, longer = [], [], []
+        for number, row in enumerate(rows):
             if number == 0 and columns.header or not self._wanted(row, split):
                 continue
+            if len(row) > len(rows[0]):
+                longer.append(row.where.removeprefix(f"{path}: "))
             try:
                 examples.append(self._example(row, number, split, columns))
             except MissingColumnError:
@@ -110,7 +121,15 @@ class TsvProcessor(DataProcessor):
                     raise
                 bad.append(int(row.where.rpartition(" ")[2]))
         warn_of_skipped(path, "rows with too few columns", bad)
+        if longer:
+            warn_of(path, f"{len(longer)} rows have more columns than the {len(rows[0])} of the first", longer)
         return examples
+
+    def _check_header(self, row: Row, columns: Columns) -> None:
+        """Warns where the first row, which is skipped as names of columns, holds a label."""
+        label = columns.label
+        if label is not None and -len(row) <= label < len(row) and row[label] in self.labels:
+            warnings.warn(f"{row.where}: taken for the names of the columns, but it holds {row[label]!r}", stacklevel=4)
 
     def _wanted(self, row: Row, split: str) -> bool:
         return True

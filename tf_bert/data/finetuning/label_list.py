@@ -59,12 +59,32 @@ def noted_labels(*checkpoints: str | os.PathLike | None) -> dict[str, Any] | Non
     return None
 
 
+def check_names(labels: Sequence[str]) -> None:
+    """Stops where labels that a user named cannot be told apart.
+
+    Raises:
+        ValueError: one is empty, or is named twice.
+
+    Example:
+        >>> check_names(["good", "bad", "good"])
+        Traceback (most recent call last):
+        ...
+        ValueError: the labels good, bad, good name 'good' twice
+    """
+    for place, label in enumerate(labels):
+        if not label:
+            raise ValueError(f"label {place + 1} of {', '.join(labels)} is empty")
+        if label in labels[:place]:
+            raise ValueError(f"the labels {', '.join(labels)} name {label!r} twice")
+
+
 def check_labels(noted: Mapping[str, Any] | None, kind: str, labels: Sequence[str]) -> None:
     """Stops where a model would be used, or trained on, with other labels than it was trained with.
 
     Raises:
-        ValueError: says which they were and which they are now.
+        ValueError: says which they were and which they are now; or a label is empty or named twice.
     """
+    check_names(labels)
     if noted and (noted["labels"], noted["kind"]) != (list(labels), kind):
         before, now = (", ".join(names) or "none" for names in (noted["labels"], labels))
         raise ValueError(

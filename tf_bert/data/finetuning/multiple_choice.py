@@ -1,5 +1,6 @@
 """Texts with several continuations or answers, one of them right, from CSV, TSV and JSON-lines files."""
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tf_bert.data.finetuning.classification import InputExample, convert_single_example
+from tf_bert.data.finetuning.label_checks import warn_of_one_class
 from tf_bert.data.finetuning.user_files import FileFormat, UserFilesProcessor
 from tf_bert.progress import track
 from tf_bert.tokenization.full import FullTokenizer
@@ -47,7 +49,10 @@ class ChoiceFilesProcessor(UserFilesProcessor):
 
     def get_train_examples(self, data_dir: str | None) -> list[ChoiceExample]:
         """The rows of the training file."""
-        return self._examples(data_dir, "train")
+        examples = self._examples(data_dir, "train")
+        counts = collections.Counter(example.label for example in examples)
+        warn_of_one_class(counts, len(examples), self.path(data_dir, "train"))
+        return examples
 
     def _example(self, guid: str, where: str, values: dict[str, Any], split: str) -> ChoiceExample:
         begun, choices = self.format.text_pair and self._text(where, values, self.format.text_pair), self.choices

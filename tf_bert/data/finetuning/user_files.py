@@ -1,13 +1,17 @@
 """Classification data of one's own: CSV, TSV and JSON-lines files whose columns are named."""
 
+import collections
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tf_bert.data.finetuning.classification import InputExample
+from tf_bert.data.finetuning.classification import InputExample, number_of
 from tf_bert.data.finetuning.glue import SPLITS, DataProcessor
-from tf_bert.data.text.tables import read_csv, read_jsonl, read_tsv
+from tf_bert.data.finetuning.label_checks import warn_about_labels, warn_of_one_class
+from tf_bert.data.finetuning.label_list import check_names
+from tf_bert.data.text.tables import check_delimiter, read_csv, read_jsonl, read_tsv, warn_of
+from tf_bert.json_files import kind_of
 
 ENDINGS = {"csv": (".csv", ".tsv"), "jsonl": (".jsonl",)}
 
@@ -28,6 +32,10 @@ class FileFormat:
         label_separator: between the labels of a row with several. In JSON they may be a list as well.
         labels: the labels in the order of their ids; by default those of the training file, sorted.
         files: split -> file, where that is not ``train.csv``, ``dev.csv``, ``test.csv`` (or ``.tsv``, ``.jsonl``).
+
+    Raises:
+        ValueError: the delimiter is not one character that can stand between columns, or a label is empty or named
+            twice.
     """
 
     format: str = "csv"
@@ -40,6 +48,13 @@ class FileFormat:
     label_separator: str = ";"
     labels: Sequence[str] = ()
     files: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.delimiter is not None:
+            check_delimiter(self.delimiter)
+        if not self.label_separator:
+            raise ValueError("label_separator is empty; expected what stands between the labels of a row")
+        check_names(self.labels)
 
 
 class UserFilesProcessor(DataProcessor):
@@ -65,11 +80,23 @@ class UserFilesProcessor(DataProcessor):
         self._labels = list(format.labels)
 
     def get_train_examples(self, data_dir: str | None) -> list[InputExample]:
-        """The rows of the training file; its labels are those of `get_labels` where none were given."""
-        examples = self._examples(data_dir, "train")
-        if not self._labels and self.kind != "regression":
-            lists = ([e.label] if self.kind == "single" else e.label for e in examples)
-            self._labels = sorted({label for labels in lists for label in labels})
+        """The rows of the training file; its labels are those of `get_labels` where none were given.
+
+        Warns:
+            UserWarning: see `tf_bert.data.finetuning.label_checks.warn_about_labels`.
+        """
+        examples, path = self._examples(data_dir, "train"), self.path(data_dir, "train")
+        several = self.kind == "multi"
+        counts = collections.Counter(
+            label for example in examples for label in (set(example.label) if several else [example.label])
+        )
+        if not counts:
+            raise ValueError(f"{path}: no row has a label in the column {self.format.label!r}")
+        if self.kind == "regression":
+            warn_of_one_class(counts, len(examples), path, what="number")
+        else:
+            warn_about_labels(counts, len(examples), path, expected=self._labels)
+            self._labels = self._labels or sorted(counts)
         return examples
 
     def get_dev_examples(self, data_dir: str | None) -> list[InputExample]:
@@ -106,6 +133,9 @@ class UserFilesProcessor(DataProcessor):
         examples = [self._example(f"{split}-{number}", where, values, split) for number, (where, values) in rows]
         if not examples:
             raise ValueError(f"{path} has no rows")
+        empty = [example.source.removeprefix(f"{path}: ") for example in examples if not example.text_a.strip()]
+        if empty:
+            warn_of(path, f"{len(empty)} rows have no text in the column {self.format.text!r}", empty)
         return examples
 
     def _example(self, guid: str, where: str, values: dict[str, Any], split: str) -> InputExample:
@@ -121,35 +151,54 @@ class UserFilesProcessor(DataProcessor):
             return
         delimiter = self.format.delimiter or ("\t" if path.endswith(".tsv") else ",")
         rows = read_tsv(path) if delimiter == "\t" else read_csv(path, delimiter)
-        names = [name.strip() for name in rows.pop(0)] if self.format.header and rows else None
+        if not rows:
+            return
+        if self.format.header:
+            names = [name.strip() for name in rows.pop(0)]
+            repeated = [name for name in names if name and names.count(name) > 1]
+            if repeated:
+                raise ValueError(f"{path}: {names.count(repeated[0])} columns have the name {repeated[0]!r}")
+        else:
+            names = [str(number) for number in range(1, len(rows[0]) + 1)]
         for row in rows:
-            if names and len(row) != len(names):
+            if len(row) != len(names):
                 raise ValueError(
                     f"{row.where}: found {len(row)} columns, expected {len(names)} ({', '.join(names)}), separated by "
                     f"{delimiter!r}"
                 )
-            yield row.where, dict(zip(names or map(str, range(1, len(row) + 1)), row, strict=True))
+            yield row.where, dict(zip(names, row, strict=True))
 
     def _value(self, where: str, values: dict[str, Any], column: str) -> Any:
         if column not in values:
-            raise ValueError(f"{where}: found the columns {', '.join(values)}, expected one that is named {column!r}")
+            raise ValueError(
+                f"{where}: found the columns {', '.join(values)}, expected one that is named {column!r}"
+                + (" (without a header columns are named by their numbers, from 1)" if not self.format.header else "")
+            )
         return values[column]
 
     def _text(self, where: str, values: dict[str, Any], column: str) -> str:
         text = self._value(where, values, column)
         if not isinstance(text, str):
-            raise ValueError(f"{where}: {column} is a {type(text).__name__}, expected a text")
+            raise ValueError(f"{where}: {column} is {kind_of(text)}, expected a text")
         return text
 
     def _label(self, value: Any, where: str):
         if self.kind == "regression":
-            if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-                return value
-            raise ValueError(f"{where}: the label is a {type(value).__name__}, expected a number")
+            return number_of(value, where)
         if self.kind == "multi":
-            parts = value if isinstance(value, list) else str(value).split(self.format.label_separator)
-            return [str(part).strip() for part in parts if str(part).strip()]
-        label = str(value).strip()
+            parts = value.split(self.format.label_separator) if isinstance(value, str) else value
+            return [part for part in (self._name(part, where) for part in _listed(parts)) if part]
+        label = self._name(value, where)
         if not label:
             raise ValueError(f"{where}: the label is empty")
         return label
+
+    def _name(self, value: Any, where: str) -> str:
+        if value is None or isinstance(value, list | dict):
+            several = ", or a list of such" if self.kind == "multi" else ""
+            raise ValueError(f"{where}: the label is {kind_of(value)}, expected a text or a number{several}")
+        return str(value).strip()
+
+
+def _listed(value: Any) -> list:
+    return value if isinstance(value, list) else [value]

@@ -95,6 +95,16 @@ def read_csv(path: str | PathLike, delimiter: str = ",", quotechar: str = '"') -
     return rows
 
 
+def check_delimiter(delimiter: str) -> None:
+    """Stops where a text cannot stand between columns.
+
+    Raises:
+        ValueError: it is not one character, or is a quote or the end of a line.
+    """
+    if len(delimiter) != 1 or delimiter in '"\r\n\0':
+        raise ValueError(f"delimiter is {delimiter!r}; expected one character between columns, such as ',' or a tab")
+
+
 class _Counted:
     """Lines with their ends, counted: a quoted field keeps the ends that it holds."""
 
@@ -133,8 +143,13 @@ def numbered_lines(path: str) -> Iterator[tuple[str, str]]:
     warn_of_skipped(path, "blank lines", blank)
 
 
-def warn_of_skipped(path: str, what: str, numbers: Sequence[int]) -> None:
+def warn_of_skipped(path: str, what: str, places: Sequence[int | str]) -> None:
     """Says how many things were left out, and which."""
-    if numbers:
-        shown = ", ".join(map(str, numbers[:_LISTED])) + (", ..." if len(numbers) > _LISTED else "")
-        warnings.warn(f"{path}: skipped {len(numbers)} {what} ({shown})", stacklevel=3)
+    if places:
+        warn_of(path, f"skipped {len(places)} {what}", places)
+
+
+def warn_of(path: str, message: str, places: Sequence[int | str]) -> None:
+    """Warns of something in a file, and lists the first places where it is."""
+    shown = ", ".join(map(str, places[:_LISTED])) + (", ..." if len(places) > _LISTED else "")
+    warnings.warn(f"{path}: {message} ({shown})", stacklevel=4)
