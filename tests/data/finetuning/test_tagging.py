@@ -1,5 +1,6 @@
 """Tagged words: files in and out, windows, first pieces, figures, and run_ner from files to files."""
 
+import gzip
 import json
 import sys
 
@@ -67,6 +68,63 @@ def test_columns_in_other_places(tmp_path):
     assert (tmp_path / "b.txt").read_text() == "Ada NNP X\n"
 
 
+COMMENTED = """# id 0001\tdomain=train
+# text = Ada sings
+Ada _ _ B-per
+sings _ _ O
+# _ _ O
+
+# id 0002\tdomain=train
+#tag _ _ B-per
+"""
+
+
+def test_comments_are_skipped_and_copied(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text(COMMENTED)
+    sentences = read_tagged(path)
+    assert [s.words for s in sentences] == [["Ada", "sings", "#"], ["#tag"]]
+    assert [s.tags for s in sentences] == [["B-per", "O", "O"], ["B-per"]]
+    assert sentences[0].where(0) == f"{path}: line 3"
+    write_tagged(tmp_path / "b.conll", path, [["X", "Y", "Z"], ["U"]])
+    expected = COMMENTED.replace("B-per", "X", 1).replace("_ O", "_ Y", 1).replace("_ O", "_ Z").replace("B-per", "U")
+    assert (tmp_path / "b.conll").read_text() == expected
+    path.write_text("# a comment of five words\n# here\nAda\tO\n\n# \tO\n")  # the last is a word: it has its columns
+    assert [s.words for s in read_tagged(path)] == [["Ada"], ["# "]]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("a O\nb c O\n", "line 2: found 3 columns, expected 2 as in line 1"),
+        ("a\tO\n\nb O\n", "line 3: found 1 column, expected 2 as in line 1, separated by a tab$"),
+        ("# x y\na O\nb\n", "line 3: found 1 column, expected 2 as in line 2"),
+        ("a O\n# x y\nb O\n", "line 2: found 3 columns, expected 2 as in line 1"),  # inside a sentence: no comment
+    ],
+)
+def test_lines_of_unequal_columns(tmp_path, text, said):
+    path = tmp_path / "a.conll"
+    path.write_text(text)
+    for read in (read_tagged, lambda path: write_tagged(tmp_path / "b.conll", path, [["X"] * 9] * 9)):
+        with pytest.raises(ValueError, match=f"^{path}: {said}"):
+            read(path)
+    assert not (tmp_path / "b.conll").exists()
+
+
+def test_compressed_files_are_what_their_names_say(tmp_path):
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write('{"words": ["Ada"], "tags": ["O"]}\n')
+    assert read_tagged(tmp_path / "a.jsonl.gz")[0].words == ["Ada"]
+
+
+def test_half_of_an_emoji_is_written_again(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"words": ["\\ud83d", "é"], "tags": ["O", "O"]}\n')
+    assert read_tagged(path)[0].words == ["\ud83d", "é"]
+    write_tagged(tmp_path / "b.jsonl", path, [["X", "Y"]])
+    assert json.loads((tmp_path / "b.jsonl").read_text()) == {"words": ["\ud83d", "é"], "tags": ["X", "Y"]}
+
+
 def test_json_lines_in_and_out(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"id": 7, "words": ["Ad\u00e4"], "tags": ["B-per"]}\n\n{"words": [], "tags": []}\n')
@@ -81,7 +139,7 @@ def test_json_lines_in_and_out(tmp_path):
 @pytest.mark.parametrize(
     "name, text, said",
     [
-        ("a.conll", "Ada\tO\nsings\n", "a.conll: line 2: found 1 column, expected a word and its tag"),
+        ("a.conll", "Ada\tO\nsings\n", "a.conll: line 2: found 1 column, expected 2 as in line 1, separated by a tab"),
         ("a.conll", '"\tO\n"Ada\n', "a.conll: line 2: found 1 column"),  # quotes are words like others
         ("a.conll", "Ada\t\n", "a.conll: line 1: found 2 columns, expected a word and its tag"),
         ("a.conll", "\n \n", "has no sentences"),
@@ -150,7 +208,60 @@ def test_figures():
     whole = [["B-a", "L-a", "U-b"]]
     assert tagging_figures(whole, [["B-a", "E-a", "S-b"]])["f1"] == 1.0  # BILOU and IOBES say the same
     assert tagging_figures(whole, [["B-a", "I-a", "O"]])["b_recall"] == 0.0
-    assert tagging_figures([["NN", "VB"]], [["NN", "NN"]]) == {"accuracy": 0.5}
+    with pytest.warns(UserWarning, match="accuracy only, without the F1 of entities: found the tags 'NN', 'VB'; exp"):
+        assert tagging_figures([["NN", "VB"]], [["NN", "NN"]]) == {"accuracy": 0.5}
+
+
+ENTITIES = [["B-a", "I-a", "I-a", "O"], ["B-b", "O", "B-a", "I-a"]]
+
+
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (["B-a", "M-a", "E-a", "O"], ["S-b", "O", "B-a", "E-a"]),  # BMES, IOBES
+        (["B-a", "I-a", "L-a", "O"], ["U-b", "O", "B-a", "L-a"]),  # BILOU
+        (["B-a", "M-a", "E-a", "O"], ["W-b", "O", "B-a", "E-a"]),  # BMEWO
+        (["I-a", "I-a", "I-a", "O"], ["I-b", "O", "I-a", "I-a"]),  # IO
+    ],
+)
+def test_every_scheme_gives_the_same_figures(first, second):
+    pytest.importorskip("seqeval")
+    expected = tagging_figures(ENTITIES, [ENTITIES[0], ["O"] * 4])
+    assert tagging_figures([first, second], [first, ["O"] * 4]) == expected
+    assert expected["f1"] == 0.5 and expected["a_support"] == 2
+
+
+def test_letters_alone_are_one_type_without_a_name():
+    pytest.importorskip("seqeval")
+    gold = [["B", "I", "O", "B"]]
+    assert tagging_figures(gold, [["B", "I", "O", "O"]]) == {
+        "accuracy": 0.75,
+        "precision": 1.0,
+        "recall": 0.5,
+        "f1": pytest.approx(2 / 3),
+    }
+    assert tagging_figures([["B", "M", "E", "S"]], [["B", "M", "E", "B"]])["f1"] == 1.0  # words of Chinese
+
+
+@pytest.mark.parametrize("odd", ["0", "o", "B_a", "a", "b-a", "B"])
+def test_one_odd_tag_leaves_the_others_their_score(odd):
+    pytest.importorskip("seqeval")
+    with pytest.warns(UserWarning, match=f"1 tags, of 1 words, are not those of entities and count as O: '{odd}'"):
+        figures = tagging_figures([["B-a", "I-a", "O", odd]], [["B-a", "I-a", "O", "B-a"]])
+    assert figures["recall"] == 1.0 and figures["precision"] == 0.5 and figures["accuracy"] == 0.75
+    if odd != "B":
+        with pytest.warns(UserWarning, match="count as O"):
+            assert tagging_figures([["B", odd]], [["B", "O"]])["f1"] == 1.0
+
+
+def test_tags_that_are_probably_not_what_was_meant(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("Ada B-per\nsings O\nBen b-per\n")
+    with pytest.warns(UserWarning, match=rf"{path}: the tags 'B-per' \(1 words\) and 'b-per' .* equal but for case"):
+        tagging.labels_of(read_tagged(path))
+    path.write_text("Ada O\nsings O\n")
+    with pytest.warns(UserWarning, match="all 2 words have the tag 'O': there is nothing to tell apart"):
+        tagging.labels_of(read_tagged(path))
 
 
 def test_the_loss_is_the_mean_over_words_whatever_the_windows(tokenizer):
@@ -261,4 +372,5 @@ def test_mistakes(task, trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
     error = refused(capsys, flags(task, trained, "--do_eval"))
     assert "the F1 of entities needs seqeval: pip install 'tf_bert[metrics]'" in error
-    assert tagging_figures([["NN", "VB"]], [["NN", "VB"]]) == {"accuracy": 1.0}  # parts of speech do not
+    with pytest.warns(UserWarning, match="accuracy only"):
+        assert tagging_figures([["NN", "VB"]], [["NN", "VB"]]) == {"accuracy": 1.0}  # parts of speech do not

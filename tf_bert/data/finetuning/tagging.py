@@ -5,22 +5,26 @@ and padding have none. A sentence that is too long is cut into windows that over
 that shows most around it: once, whatever the length.
 """
 
+import collections
 import dataclasses
-import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike, fspath
 
+from tf_bert.data.finetuning.label_checks import warn_about_labels
 from tf_bert.data.finetuning.windows import cut_windows, max_context
 from tf_bert.data.text.lines import read_lines
-from tf_bert.data.text.tables import read_jsonl
+from tf_bert.data.text.tables import ending_of, read_jsonl
 from tf_bert.files import atomic_writer
+from tf_bert.json_files import json_line
 from tf_bert.tokenization.full import FullTokenizer
 
 IGNORED_LABEL = -100  # as in tf_bert.models.bert_tasks
 OUTSIDE = "O"
 _DOCUMENT = "-DOCSTART-"  # begins a document in the files of CoNLL 2003; no word
+_COMMENT = "# "  # begins a comment before a sentence, unless the line has the columns of a word
+_SEPARATORS = {"\t": "a tab", " ": "blanks"}
 _FIELD = re.compile("[^ ]+")
 
 
@@ -66,7 +70,7 @@ JSONL_COLUMNS = TagColumns("words", "tags")
 
 def is_jsonl(path: str | PathLike) -> bool:
     """Whether a file is read as JSON lines: by its ending. All others have columns."""
-    return fspath(path).endswith(".jsonl")
+    return ending_of(path) == ".jsonl"
 
 
 def read_tagged(path: str | PathLike, columns: TagColumns | None = None, tags: bool = True) -> list[TaggedSentence]:
@@ -74,13 +78,15 @@ def read_tagged(path: str | PathLike, columns: TagColumns | None = None, tags: b
 
     Args:
         path: a file that ends in ``.jsonl`` has an object a line, with a list of words and one of tags. Any other has a
-            word a line, in columns separated by a tab or, in lines without one, by blanks, and an empty line between
-            sentences. Words may hold what is no blank in ASCII: a no-break space, a character that cannot be seen.
+            word a line, in columns separated by a tab or, where the first line has none, by blanks, and an empty line
+            between sentences. Words may hold what is no blank in ASCII: a no-break space, a character that cannot be
+            seen. Lines before a sentence that begin with ``# `` and have another number of columns are comments.
         columns: where words and tags are, by default `CONLL_COLUMNS` or `JSONL_COLUMNS`.
         tags: whether tags are read; without, they need not be there.
 
     Raises:
-        ValueError: a tag is missing, or there are not as many tags as words; names the file and the line.
+        ValueError: a tag is missing, there are not as many tags as words, or lines of words have different numbers of
+            columns; names the file and the line.
 
     Example:
         >>> import tempfile
@@ -102,8 +108,7 @@ def read_tagged(path: str | PathLike, columns: TagColumns | None = None, tags: b
 
 def _read_conll(path: str, columns: TagColumns, tags: bool) -> Iterator[TaggedSentence]:
     sentence = None
-    for number, line in enumerate(read_lines(path), 1):
-        fields = fields_of(line)
+    for number, (line, fields) in enumerate(_word_lines(path), 1):
         if not fields:
             if sentence:
                 yield sentence
@@ -129,13 +134,38 @@ def _read_conll(path: str, columns: TagColumns, tags: bool) -> Iterator[TaggedSe
         yield sentence
 
 
-def fields_of(line: str) -> list[tuple[int, int]]:
-    """Where the columns of a line begin and end; none in a line between sentences."""
-    if not line.strip(" \t") or line.startswith(_DOCUMENT):
-        return []
-    if "\t" not in line:
+def _word_lines(path: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Yields each line of a file of columns, and where its columns begin and end; none in a line without a word.
+
+    The first line of a word says how columns are separated, and how many there are.
+
+    Raises:
+        ValueError: another line of a word has another number of columns; names both lines.
+    """
+    lines = list(read_lines(path))
+    words = [n for n, line in enumerate(lines) if line.strip(" \t") and not line.startswith(_DOCUMENT)]
+    first = min(words, key=lambda n: lines[n].startswith(_COMMENT), default=0)  # the first, if possible no comment
+    separator = "\t" if words and "\t" in lines[first] else " "
+    expected = len(_fields_of(lines[first], separator)) if words else 0
+    inside, words = False, set(words)
+    for number, line in enumerate(lines):
+        fields = _fields_of(line, separator) if number in words else []
+        if fields and len(fields) != expected:
+            if inside or not line.startswith(_COMMENT):
+                raise ValueError(
+                    f"{path}: line {number + 1}: found {_count(fields)}, expected {expected} as in line {first + 1}, "
+                    f"separated by {_SEPARATORS[separator]}"
+                )
+            fields = []
+        inside = bool(fields)
+        yield line, fields
+
+
+def _fields_of(line: str, separator: str) -> list[tuple[int, int]]:
+    """Where the columns of a line begin and end; blanks next to each other separate only once."""
+    if separator == " ":
         return [match.span() for match in _FIELD.finditer(line)]
-    ends = [place for place, char in enumerate(line) if char == "\t"] + [len(line)]
+    ends = [place for place, char in enumerate(line) if char == separator] + [len(line)]
     return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
 
@@ -155,7 +185,7 @@ def _read_jsonl(path: str, columns: TagColumns, tags: bool) -> Iterator[TaggedSe
         for name in (columns.words, columns.tags) if tags else (columns.words,):
             values = row.get(name)
             if not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
-                there = "nothing" if name not in row else json.dumps(values, ensure_ascii=False)[:60]
+                there = "nothing" if name not in row else json_line(values)[:60]
                 raise ValueError(f"{where}: {name}: found {there}, expected a list of texts")
             found[name] = values
         words, given = found[columns.words], found.get(columns.tags)
@@ -182,12 +212,11 @@ def write_tagged(
         if is_jsonl(input_file):
             columns = columns or JSONL_COLUMNS
             for (_, row), found in zip(read_jsonl(input_file), tags, strict=True):
-                file.write(json.dumps(row | {columns.tags: list(found)}, ensure_ascii=False) + "\n")
+                file.write(json_line(row | {columns.tags: list(found)}) + "\n")
             return
         columns, rest = columns or CONLL_COLUMNS, iter(())
         inside = False
-        for line in read_lines(input_file):
-            fields = fields_of(line)
+        for line, fields in _word_lines(input_file):
             if fields and not inside:
                 rest = iter(next(tags))
             inside = bool(fields)
@@ -206,12 +235,18 @@ def _with_tag(line: str, fields: list[tuple[int, int]], tag: str, columns: TagCo
 def labels_of(sentences: Iterable[TaggedSentence]) -> list[str]:
     """All tags that occur, sorted, ``O`` first.
 
+    Warns:
+        UserWarning: see `tf_bert.data.finetuning.label_checks.warn_about_labels`.
+
     Example:
         >>> labels_of([TaggedSentence(["Ada", "sings"], ["B-person", "O"])])
         ['O', 'B-person']
     """
-    found = {tag for sentence in sentences for tag in sentence.tags or ()}
-    return sorted(found, key=lambda tag: (tag != OUTSIDE, tag))
+    sentences = list(sentences)
+    counts = collections.Counter(tag for sentence in sentences for tag in sentence.tags or ())
+    source = next((sentence.source for sentence in sentences if sentence.source), "the sentences")
+    warn_about_labels(counts, counts.total(), source, unit="words", what="tag")
+    return sorted(counts, key=lambda tag: (tag != OUTSIDE, tag))
 
 
 @dataclasses.dataclass
@@ -306,5 +341,8 @@ def _label_ids(sentence: TaggedSentence, ids_of: dict[str, int]) -> list[int]:
         return [0] * len(sentence.words)
     for word, tag in enumerate(sentence.tags):
         if tag not in ids_of:
-            raise ValueError(f"{sentence.where(word)}: the tag {tag!r} is not known; known tags: {', '.join(ids_of)}")
+            raise ValueError(
+                f"{sentence.where(word)}: the tag {tag!r} is not known; known tags: {', '.join(list(ids_of)[:20])}"
+                + ", ..." * (len(ids_of) > 20)
+            )
     return [ids_of[tag] for tag in sentence.tags]

@@ -10,7 +10,7 @@ from tf_bert.data.finetuning.classification import InputExample, number_of
 from tf_bert.data.finetuning.glue import SPLITS, DataProcessor
 from tf_bert.data.finetuning.label_checks import warn_about_labels, warn_of_one_class
 from tf_bert.data.finetuning.label_list import check_names
-from tf_bert.data.text.tables import check_delimiter, read_csv, read_jsonl, read_tsv, warn_of
+from tf_bert.data.text.tables import check_delimiter, ending_of, read_csv, read_jsonl, read_tsv, warn_of
 from tf_bert.json_files import kind_of
 
 ENDINGS = {"csv": (".csv", ".tsv"), "jsonl": (".jsonl",)}
@@ -149,7 +149,7 @@ class UserFilesProcessor(DataProcessor):
         if self.format.format == "jsonl":
             yield from read_jsonl(path)
             return
-        delimiter = self.format.delimiter or ("\t" if path.endswith(".tsv") else ",")
+        delimiter = self.format.delimiter or ("\t" if ending_of(path) == ".tsv" else ",")
         rows = read_tsv(path) if delimiter == "\t" else read_csv(path, delimiter)
         if not rows:
             return

@@ -1,6 +1,7 @@
 """Rows of TSV, CSV and JSON-lines files, each of which knows where it stands."""
 
 import csv
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike, fspath
@@ -39,6 +40,16 @@ class Row(list):
             found = f"{len(self)} column{'s' * (len(self) != 1)}"
             raise MissingColumnError(f"{self.where}: found {found}, expected at least {wanted}")
         return super().__getitem__(index)
+
+
+def ending_of(path: str | PathLike) -> str:
+    """The ending of a file's name, which says what it holds: that of what is compressed, where it is.
+
+    Example:
+        >>> ending_of("train.tsv.gz"), ending_of("train.csv")
+        ('.tsv', '.csv')
+    """
+    return os.path.splitext(fspath(path).removesuffix(".gz"))[1].lower()
 
 
 def read_tsv(path: str | PathLike, quotechar: str | None = None) -> list[Row]:
