@@ -1,6 +1,8 @@
 """Multi-head attention: one layer for BERT, GPT and the Transformer."""
 
 import math
+import types
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -27,8 +29,9 @@ class MultiHeadAttention(keras.layers.Layer):
             behaves as if nothing were masked. ``"exclude"`` gives such a row a context of zeros, so that its output is
             the bias of the output layer.
         kernel_initializer: a Keras initializer or its name.
-        implementation: ``"plain"``, or ``"chunked"`` for long sequences: the same values in the memory of a short one
-            (`chunked_attention`), unless the probabilities are asked for.
+        implementation: how the context is computed from queries, keys and values. ``"plain"``; ``"chunked"`` for long
+            sequences: the same values in the memory of a short one (`chunked_attention`), unless the probabilities are
+            asked for; or a function of your own, see below.
         window: with ``causal``, how many positions one sees at most, itself among them; None for all before it.
 
     Call arguments:
@@ -44,7 +47,19 @@ class MultiHeadAttention(keras.layers.Layer):
         [B, F, H]; with ``return_attention_probs`` a pair of that and the probabilities [B, N, F, T], before dropout.
 
     Raises:
-        ValueError: the heads do not divide the hidden size, or ``mask`` is unknown.
+        ValueError: the heads do not divide the hidden size; ``mask`` or ``implementation`` is unknown; or a function of
+            your own returns another shape, or no probabilities where they are asked for.
+
+    A function of your own is called as ``function(query, key, value, allowed=allowed, additive=additive,
+    dropout=dropout, seed=seed)`` with
+
+    - ``query`` [B, N, F, D], already divided by the square root of D, ``key`` and ``value`` [B, N, T, D];
+    - ``allowed``: booleans that broadcast to [B, N, F, T], true where a query may attend; None for everywhere;
+    - ``additive``: whether ``mask`` is ``"additive"``;
+    - ``dropout``: the rate for the probabilities, 0.0 unless training; ``seed``: [2] integers to draw it with, or None.
+
+    It returns the context [B, N, F, D], or a pair of that and the probabilities [B, N, F, T]. To be saved with a model
+    it has to be registered: ``@keras.saving.register_keras_serializable()``.
 
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, hidden_size=8, causal=True)
@@ -52,6 +67,10 @@ class MultiHeadAttention(keras.layers.Layer):
         >>> _, probs = attention(x, return_attention_probs=True)
         >>> probs.shape, float(probs[0, 0, 0, 1])
         (TensorShape([1, 2, 3, 3]), 0.0)
+        >>> def mean_of_values(query, key, value, **options):
+        ...     return ops.zeros_like(query) + ops.mean(value, axis=2, keepdims=True)
+        >>> MultiHeadAttention(num_heads=2, hidden_size=8, implementation=mean_of_values)(x).shape
+        TensorShape([1, 3, 8])
     """
 
     def __init__(
@@ -63,12 +82,10 @@ class MultiHeadAttention(keras.layers.Layer):
         mask: str = "additive",
         kernel_initializer: Any = None,
         window: int | None = None,
-        implementation: str = "plain",
+        implementation: str | Callable = "plain",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if implementation not in ("plain", "chunked"):
-            raise ValueError(f'attention must be "plain" or "chunked", not {implementation!r}')
         if window is not None and not causal:
             raise ValueError("a window needs causal attention")
         if hidden_size % num_heads:
@@ -76,7 +93,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if mask not in ("additive", "exclude"):
             raise ValueError(f'mask must be "additive" or "exclude", not {mask!r}')
         self.num_heads, self.hidden_size, self.causal, self.mask = num_heads, hidden_size, causal, mask
-        self.window, self.implementation = window, implementation
+        self.window, self.implementation = window, get_implementation(implementation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or create_initializer())
         self.query, self.key, self.value, self.project = (
             keras.layers.Dense(
@@ -117,12 +134,17 @@ class MultiHeadAttention(keras.layers.Layer):
         key, value = cache or self.keys_and_values(x if memory is None else memory)  # [B, N, T, D]
 
         allowed = self.allowed(attention_mask, (*ops.shape(query)[:3], ops.shape(key)[2]), cache_index)
-        if self.implementation == "chunked" and not return_attention_probs:
-            rate = self.dropout.rate if training else 0.0
-            seed = self.dropout.seed_generator.next() if rate else None
-            context = chunked_attention(query, key, value, allowed, self.mask == "additive", rate, seed)
-            return at_each_position(self.project, self.merge_heads(context))  # [B, F, H]
+        if self.implementation == "plain" or self.implementation == "chunked" and return_attention_probs:
+            context, probs = self.plain_attention(query, key, value, allowed, training)
+        else:
+            context, probs = self.other_attention(query, key, value, allowed, training)
+        output = at_each_position(self.project, self.merge_heads(context))  # [B, F, H]
+        if return_attention_probs and probs is None:
+            raise ValueError(f"{_name(self.implementation)} returns no attention probabilities, which were asked for")
+        return (output, probs) if return_attention_probs else output
 
+    def plain_attention(self, query, key, value, allowed, training):
+        """Returns the context [B, N, F, D] and the probabilities [B, N, F, T]."""
         scores = at_least_float32(ops.einsum("bnfd,bntd->bnft", query, key))  # [B, N, F, T]
         if allowed is None:
             probs = ops.softmax(scores)
@@ -133,9 +155,21 @@ class MultiHeadAttention(keras.layers.Layer):
             probs = ops.softmax(ops.where(allowed, scores, -1e30)) * ops.cast(allowed, scores.dtype)
         probs = ops.cast(probs, self.compute_dtype)
 
-        context = ops.einsum("bnft,bntd->bnfd", self.dropout(probs, training=training), value)  # [B, N, F, D]
-        output = at_each_position(self.project, self.merge_heads(context))  # [B, F, H]
-        return (output, probs) if return_attention_probs else output
+        return ops.einsum("bnft,bntd->bnfd", self.dropout(probs, training=training), value), probs
+
+    def other_attention(self, query, key, value, allowed, training):
+        """Returns the context [B, N, F, D] by `chunked_attention` or the user's function, and its probabilities."""
+        function = chunked_attention if self.implementation == "chunked" else self.implementation
+        rate = self.dropout.rate if training else 0.0
+        seed = self.dropout.seed_generator.next() if rate else None
+        options = {"allowed": allowed, "additive": self.mask == "additive", "dropout": rate, "seed": seed}
+        context = function(query, key, value, **options)
+        context, probs = context if isinstance(context, tuple) else (context, None)
+        expected, found = tuple(query.shape), tuple(context.shape)
+        equal = len(found) == 4 and all(a == b or None in (a, b) for a, b in zip(expected, found, strict=True))
+        if not equal:
+            raise ValueError(f"{_name(function)} returns the shape {found}, expected that of the query, {expected}")
+        return context, probs
 
     def keys_and_values(self, memory):
         """Keys and values [B, N, T, D] of ``memory`` [B, T, M]: of an encoder's output once for all steps."""
@@ -189,6 +223,43 @@ class MultiHeadAttention(keras.layers.Layer):
             "causal": self.causal,
             "mask": self.mask,
             "window": self.window,
-            "implementation": self.implementation,
+            "implementation": serialize_implementation(self.implementation),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def get_implementation(implementation: str | Callable | dict) -> str | Callable:
+    """Returns how attention is computed: ``"plain"``, ``"chunked"`` or a function.
+
+    Args:
+        implementation: one of these, or what `serialize_implementation` made of a function.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(implementation, dict):
+        implementation = keras.saving.deserialize_keras_object(implementation)
+    if implementation in ("plain", "chunked") or callable(implementation):
+        return implementation
+    raise ValueError(f'attention must be "plain", "chunked" or a function, not {implementation!r}')
+
+
+def serialize_implementation(implementation: str | Callable) -> str | dict[str, Any]:
+    """Returns what a saved configuration holds.
+
+    Raises:
+        ValueError: a function that is not registered, which could not be loaded again.
+    """
+    if isinstance(implementation, str):
+        return implementation
+    registered = implementation if isinstance(implementation, types.FunctionType) else type(implementation)
+    if keras.saving.get_registered_object(keras.saving.get_registered_name(registered)) is not registered:
+        raise ValueError(
+            f"{_name(implementation)} cannot be saved with the model, since Keras could not find it again: put "
+            "@keras.saving.register_keras_serializable() on its definition"
+        )
+    return keras.saving.serialize_keras_object(implementation)
+
+
+def _name(function: Callable) -> str:
+    return f"the attention function {getattr(function, '__name__', type(function).__name__)}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from tf_bert.layers.attention import MultiHeadAttention
+from tf_bert.layers.attention import MultiHeadAttention, serialize_implementation
 from tf_bert.layers.feed_forward import FeedForward, create_initializer
 from tf_bert.layers.layer_norm import LayerNorm
 
@@ -24,7 +24,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         dropout: of what each of the two sublayers adds.
         attention_dropout: of the attention probabilities.
         causal, mask, window: see `MultiHeadAttention`.
-        attention: how it is computed, ``"plain"`` or ``"chunked"``, see `MultiHeadAttention`.
+        attention: how it is computed, ``"plain"``, ``"chunked"`` or a function, see `MultiHeadAttention`.
         pre_norm: whether to normalise what goes into a sublayer (GPT-2) instead of the sum that comes out.
         layer_norm_epsilon: added to the variance.
         kernel_initializer: a Keras initializer or its name.
@@ -61,7 +61,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
         layer_norm_epsilon: float = 1e-12,
         kernel_initializer: Any = None,
         window: int | None = None,
-        attention: str = "plain",
+        attention: str | Callable = "plain",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -132,7 +132,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
             "causal": self.attention.causal,
             "mask": self.attention.mask,
             "window": self.attention.window,
-            "attention": self.attention.implementation,
+            "attention": serialize_implementation(self.attention.implementation),
             "pre_norm": self.pre_norm,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_bert.layers.attention import MultiHeadAttention
+from tf_bert.layers.attention import MultiHeadAttention, serialize_implementation
 from tf_bert.layers.feed_forward import FeedForward, create_initializer
 from tf_bert.layers.layer_norm import LayerNorm
 
@@ -24,6 +24,7 @@ class TransformerDecoderBlock(keras.layers.Layer):
         activation: of the feed-forward network, see `get_activation`.
         dropout: of what each of the three sublayers adds.
         attention_dropout: of the attention probabilities.
+        attention: how both attentions are computed, ``"plain"``, ``"chunked"`` or a function, see `MultiHeadAttention`.
         pre_norm: whether to normalise what goes into a sublayer instead of the sum that comes out.
         layer_norm_epsilon: added to the variance.
         kernel_initializer: a Keras initializer or its name.
@@ -61,14 +62,16 @@ class TransformerDecoderBlock(keras.layers.Layer):
         pre_norm: bool = False,
         layer_norm_epsilon: float = 1e-6,
         kernel_initializer: Any = None,
+        attention: str | Callable = "plain",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.pre_norm, self.layer_norm_epsilon = pre_norm, layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer or create_initializer())
         options = {"kernel_initializer": self.kernel_initializer, "dtype": self.dtype_policy}
+        kind = {"mask": "exclude", "implementation": attention}
         self.attention, self.cross_attention = (
-            MultiHeadAttention(num_heads, hidden_size, attention_dropout, causal, "exclude", name=name, **options)
+            MultiHeadAttention(num_heads, hidden_size, attention_dropout, causal, name=name, **kind, **options)
             for name, causal in (("attention", True), ("cross_attention", False))
         )
         self.feed_forward = FeedForward(intermediate_size, hidden_size, activation, **options)
@@ -141,6 +144,7 @@ class TransformerDecoderBlock(keras.layers.Layer):
             "activation": self.feed_forward.activation,
             "dropout": self.dropout.rate,
             "attention_dropout": self.attention.dropout.rate,
+            "attention": serialize_implementation(self.attention.implementation),
             "pre_norm": self.pre_norm,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -1,11 +1,13 @@
 """BERT: pre-training of deep bidirectional Transformers (Devlin et al. 2018)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from tf_bert.configs import BertConfig
+from tf_bert.layers.attention import get_implementation, serialize_implementation
 from tf_bert.layers.embeddings import BertEmbeddings
 from tf_bert.layers.feed_forward import create_initializer
 from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, correct, cross_entropy, gather_indexes
@@ -27,8 +29,9 @@ class Bert(Checkpointed, Configured, Trainer):
         config: sizes and rates.
         use_one_hot_embeddings: whether words are looked up by a product with a one-hot matrix, which suits TPUs.
         add_pooler: whether there is a pooler; without one there is no ``pooled_output``.
-        attention: how it is computed: ``"plain"``, or ``"chunked"`` for sequences of 512 and more, with the same values
-            in a fraction of the memory (`tf_bert.layers.chunked_attention`).
+        attention: how it is computed: ``"plain"``; ``"chunked"`` for sequences of 512 and more, with the same values in
+            a fraction of the memory (`tf_bert.layers.chunked_attention`); or a function of your own, see
+            `tf_bert.layers.attention.MultiHeadAttention`.
 
     Call arguments:
         inputs: a dict of [B, S] integers: ``input_ids``; ``input_mask``, 1 for a real position and 0 for padding (all 1
@@ -62,12 +65,13 @@ class Bert(Checkpointed, Configured, Trainer):
         config: BertConfig,
         use_one_hot_embeddings: bool = False,
         add_pooler: bool = True,
-        attention: str = "plain",
+        attention: str | Callable = "plain",
         name: str = "bert",
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.config, self.use_one_hot_embeddings, self.attention = config, use_one_hot_embeddings, attention
+        self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
+        self.attention = get_implementation(attention)
         self.embeddings = BertEmbeddings(
             config.vocab_size,
             config.hidden_size,
@@ -87,7 +91,7 @@ class Bert(Checkpointed, Configured, Trainer):
                 activation=config.hidden_act,
                 dropout=config.hidden_dropout_prob,
                 attention_dropout=config.attention_probs_dropout_prob,
-                attention=attention,
+                attention=self.attention,
                 kernel_initializer=create_initializer(config.initializer_range),
                 dtype=self.dtype_policy,
                 name=f"layer_{i}",
@@ -171,7 +175,7 @@ class Bert(Checkpointed, Configured, Trainer):
         return super().get_config() | {
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
             "add_pooler": self.pooler is not None,
-            "attention": self.attention,
+            "attention": serialize_implementation(self.attention),
         }
 
 
@@ -217,7 +221,13 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
     metric_names = ("masked_lm_accuracy", "next_sentence_accuracy")
     weight_epsilon = {"masked_lm_loss": 1e-5}
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, attention: str = "plain", **kwargs):
+    def __init__(
+        self,
+        config: BertConfig,
+        use_one_hot_embeddings: bool = False,
+        attention: str | Callable = "plain",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
         with keras.name_scope(self.name):
@@ -292,7 +302,7 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
         """What `from_config` needs."""
         return super().get_config() | {
             "use_one_hot_embeddings": self.use_one_hot_embeddings,
-            "attention": self.bert.attention,
+            "attention": self.bert.get_config()["attention"],
         }
 
 

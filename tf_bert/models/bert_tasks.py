@@ -1,5 +1,6 @@
 """BERT with the heads of single tasks (Devlin et al. 2018, figure 4)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -40,7 +41,12 @@ class BertTask(TakesTexts, Checkpointed, Configured, Trainer):
     config_class = BertConfig
 
     def __init__(
-        self, config: BertConfig, add_pooler: bool = True, preprocessor=None, attention: str = "plain", **kwargs
+        self,
+        config: BertConfig,
+        add_pooler: bool = True,
+        preprocessor=None,
+        attention: str | Callable = "plain",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.config, self.add_pooler = config, add_pooler
@@ -64,7 +70,10 @@ class BertTask(TakesTexts, Checkpointed, Configured, Trainer):
     def get_config(self):
         """What `from_config` needs."""
         preprocessor = self.preprocessor_config()
-        config = super().get_config() | {"add_pooler": self.add_pooler, "attention": self.bert.attention}
+        config = super().get_config() | {
+            "add_pooler": self.add_pooler,
+            "attention": self.bert.get_config()["attention"],
+        }
         return config if preprocessor is None else config | {"preprocessor": preprocessor}
 
 

@@ -1,7 +1,7 @@
 """GPT: a decoder of Transformer blocks that is trained to say what comes next (Radford et al. 2018, 2019)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -9,6 +9,7 @@ from keras import ops
 
 from tf_bert.backend import at_least_float32
 from tf_bert.configs import GPTConfig
+from tf_bert.layers.attention import get_implementation, serialize_implementation
 from tf_bert.layers.heads import correct, cross_entropy
 from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.positions import WordAndPositionEmbedding
@@ -26,6 +27,8 @@ class GPT(Checkpointed, Configured, Trainer):
 
     Args:
         config: sizes and rates.
+        attention: how it is computed, ``"plain"``, ``"chunked"`` or a function of your own, see
+            `tf_bert.layers.attention.MultiHeadAttention`.
 
     Call arguments:
         inputs: a dict of [B, T] integers: ``input_ids``; ``input_mask``, 1 for a real position and 0 for padding on
@@ -61,9 +64,9 @@ class GPT(Checkpointed, Configured, Trainer):
     label_name = "label_ids"
     sequence_inputs = ("input_ids", "input_mask", "label_weights")  # those with a value for each position
 
-    def __init__(self, config: GPTConfig, name: str = "gpt", **kwargs):
+    def __init__(self, config: GPTConfig, attention: str | Callable = "plain", name: str = "gpt", **kwargs):
         super().__init__(name=name, **kwargs)
-        self.config = config
+        self.config, self.attention = config, get_implementation(attention)
         normal = keras.initializers.RandomNormal(stddev=config.initializer_range)
         self.embedding = WordAndPositionEmbedding(
             config.max_position_embeddings,
@@ -89,6 +92,7 @@ class GPT(Checkpointed, Configured, Trainer):
                 layer_norm_epsilon=config.layer_norm_epsilon,
                 kernel_initializer=normal,
                 window=config.attention_window if i % 2 else None,
+                attention=self.attention,
                 dtype=self.dtype_policy,
                 name=f"layer_{i}",
             )
@@ -276,6 +280,10 @@ class GPT(Checkpointed, Configured, Trainer):
         """Whether each label [B, T] is the likeliest token."""
         right = correct(self.labels(inputs), outputs["logits"])
         return {"accuracy": (right, self.loss_weights(inputs)["loss"])}
+
+    def get_config(self):
+        """What `from_config` needs."""
+        return super().get_config() | {"attention": serialize_implementation(self.attention)}
 
 
 def positions_of(mask):

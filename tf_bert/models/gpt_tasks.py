@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import Any, Self
 
 import keras
@@ -32,6 +33,7 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
             gets a score.
         lm_weight: lambda.
         classifier_dropout: of what the linear layer is given.
+        attention: see `GPT`.
 
     Call arguments:
         inputs: a dict of integers, from `tf_bert.data.finetuning.gpt_sequences`: ``input_ids`` and ``input_mask``,
@@ -67,6 +69,7 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
         task: str = "classification",
         lm_weight: float = 0.5,
         classifier_dropout: float = 0.1,
+        attention: str | Callable = "plain",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -77,7 +80,7 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
         self.config, self.num_labels, self.task, self.lm_weight = config, num_labels, task, lm_weight
         self.start_id, self.delimiter_id, self.extract_id = range(config.vocab_size - SPECIAL_TOKENS, config.vocab_size)
         with keras.name_scope(self.name):
-            self.gpt = GPT(config, dtype=self.dtype_policy)
+            self.gpt = GPT(config, attention, dtype=self.dtype_policy)
         self.head = ClassificationHead(
             1 if task == "multiple_choice" else num_labels,
             config.initializer_range,
@@ -210,4 +213,5 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
             "task": self.task,
             "lm_weight": self.lm_weight,
             "classifier_dropout": self.dropout.rate,
+            "attention": self.gpt.get_config()["attention"],
         }

@@ -8,6 +8,7 @@ from keras import ops
 
 from tf_bert.backend import at_least_float32
 from tf_bert.configs import TransformerConfig
+from tf_bert.layers.attention import get_implementation, serialize_implementation
 from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.scheduled_sampling import choose_words, draw
@@ -28,6 +29,8 @@ class Transformer(TranslationModel, Configured, Trainer):
 
     Args:
         config: sizes and rates.
+        attention: how it is computed, ``"plain"``, ``"chunked"`` or a function of your own, see
+            `tf_bert.layers.attention.MultiHeadAttention`. With a function, `generate` gives no alignments.
 
     Call arguments:
         inputs: see `TranslationModel`.
@@ -54,9 +57,9 @@ class Transformer(TranslationModel, Configured, Trainer):
     config_class = TransformerConfig
     recompute = False  # unless `compile` says so
 
-    def __init__(self, config: TransformerConfig, **kwargs):
+    def __init__(self, config: TransformerConfig, attention: str | Callable = "plain", **kwargs):
         super().__init__(**kwargs)
-        self.config = config
+        self.config, self.attention = config, get_implementation(attention)
         self.target_embedding = self.make_embedding("target_ids", config.vocab_size)
         self.source_embedding = self.target_embedding
         if config.source_vocab_size is not None:
@@ -71,6 +74,7 @@ class Transformer(TranslationModel, Configured, Trainer):
             "pre_norm": config.pre_norm,
             "layer_norm_epsilon": config.layer_norm_epsilon,
             "kernel_initializer": "glorot_uniform",
+            "attention": self.attention,
             "dtype": self.dtype_policy,
         }
         layers = range(config.num_hidden_layers)
@@ -173,8 +177,8 @@ class Transformer(TranslationModel, Configured, Trainer):
 
     @property
     def has_attention(self) -> bool:
-        """Whether the decoder looks at the source."""
-        return True
+        """Whether decoding says where the decoder looks; a function of the user's may not tell."""
+        return not callable(self.attention)
 
     @property
     def max_source_length(self) -> int:
@@ -200,10 +204,17 @@ class Transformer(TranslationModel, Configured, Trainer):
 
         def step(tokens, index, caches):
             x = self.target_embedding(tokens[:, None], first=index, training=False)  # [R, 1, H]
-            x, caches, probs = self.decode(x, memory, source_mask, caches, index, False, return_attention_probs=True)
-            # Of all layers the last but one aligns words best (Garg et al. 2019, section 4.2).
-            _, cross = probs[max(len(probs) - 2, 0)]  # [B, N, W, S]
-            return self.logits(x[:, 0]), caches, ops.reshape(ops.mean(cross, axis=1), (-1, ops.shape(cross)[-1]))
+            x, caches, probs = self.decode(x, memory, source_mask, caches, index, False, self.has_attention)
+            looked_at = ops.zeros((ops.shape(tokens)[0], ops.shape(source_mask)[1]), x.dtype)  # [R, S]
+            if self.has_attention:
+                # Of all layers the last but one aligns words best (Garg et al. 2019, section 4.2).
+                _, cross = probs[max(len(probs) - 2, 0)]  # [B, N, W, S]
+                looked_at = ops.reshape(ops.mean(cross, axis=1), ops.shape(looked_at))
+            return self.logits(x[:, 0]), caches, looked_at
 
         rows = ops.shape(source_ids)[0] * width
         return step, [block.attention.create_cache(rows, length) for block in self.decoder]
+
+    def get_config(self):
+        """What `from_config` needs."""
+        return super().get_config() | {"attention": serialize_implementation(self.attention)}
