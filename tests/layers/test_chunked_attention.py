@@ -147,7 +147,7 @@ def test_decoding_from_a_cache(small_chunks):
 
 
 def test_unknown_ways_are_refused():
-    with pytest.raises(ValueError, match='must be "plain" or "chunked", not \'flash\''):
+    with pytest.raises(ValueError, match='must be "plain", "chunked" or a function, not \'flash\''):
         MultiHeadAttention(2, 6, implementation="flash")
 
 

@@ -97,7 +97,7 @@ def test_what_cannot_be_is_named():
     with pytest.raises(ValueError, match='must be "plain", "chunked" or a function, not 3'):
         MultiHeadAttention(2, 8, implementation=3)
     wrong = MultiHeadAttention(2, 8, implementation=lambda query, key, value, **_: ops.swapaxes(query, 1, 2))
-    with pytest.raises(ValueError, match=r"returns the shape \(1, 3, 2, 4\), expected \(1, 2, 3, 4\)"):
+    with pytest.raises(ValueError, match=r"returns the shape \(1, 3, 2, 4\), expected that of the query"):
         wrong(ops.ones((1, 3, 8)))
     model = BertClassifier(MODELS["bert"][1], attention=with_probs)
     with pytest.raises(ValueError, match="with_probs cannot be saved .*register_keras_serializable"):
@@ -109,6 +109,4 @@ def test_a_model_with_it_trains():
     model.compile(keras.optimizers.SGD(0.1))
     data = tf.data.Dataset.from_tensor_slices(INPUTS | {"label_ids": np.array([0, 1])}).batch(2)
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
-    kernel = model.bert.encoder[0].attention.value.kernel
     assert BertClassifier.from_config(model.get_config()).bert.attention is own_attention
-    assert np.abs(kernel).max() > 0
