@@ -312,7 +312,7 @@ def test_bad_files(tmp_path):
         return read_squad_examples(squad(tmp_path, *questions), training, version_2)
 
     impossible = {"id": "q1", "answers": [], "is_impossible": True}
-    with pytest.raises(ValueError, match="question q1 has 0 answers.*--version_2_with_negative"):
+    with pytest.raises(ValueError, match="question q1 has no answer .is_impossible.: it needs --version_2_with"):
         read(True, False, impossible)
     two = {"id": "q2", "answers": [{"text": "a", "answer_start": 0}, {"text": "b", "answer_start": 2}]}
     with pytest.raises(
@@ -337,11 +337,66 @@ def test_bad_files(tmp_path):
     with pytest.warns(
         UserWarning, match=r"skipped 3 questions .* \(in another place, beyond the end, before the start\)"
     ):
-        assert read(True, False, *wrong) == []
-    for text, said in (("[1", "not JSON"), ("[1]", "not laid out as SQuAD"), ('{"data": [{}]}', "paragraphs")):
-        (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(ValueError, match=said):
-            read_squad_examples(tmp_path / "bad.json", False)
+        assert len(read(True, False, *wrong, {"id": "q", "answers": [{"text": "b", "answer_start": 2}]})) == 1
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="none of its 3 questions can be trained on"):
+        read(True, False, *wrong)
+    with pytest.raises(ValueError, match="question q: its answer has no answer_start"):
+        read(True, False, {"id": "q", "answers": [{"text": "b"}]})
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_a_question_without_an_answer_is_told_the_way_out(tmp_path, version_2):
+    for question in ({"id": "q", "answers": []}, {"id": "q"}):
+        with pytest.raises(ValueError, match='q has 0 answers.*"is_impossible": true and give --version_2_with_neg'):
+            read_squad_examples(squad(tmp_path, question), True, version_2)
+    one = {"id": "q", "answers": [{"text": "b", "answer_start": 2}]}
+    if version_2:
+        mixed = squad(tmp_path, {"id": "r", "answers": [], "is_impossible": True}, one)
+        with pytest.raises(ValueError, match='question q does not say is_impossible: add "is_impossible": false'):
+            read_squad_examples(mixed, True, version_2)
+
+
+def test_odd_questions_are_counted(tmp_path):
+    answers = [{"text": "b", "answer_start": 2}]
+    path = squad(tmp_path, {"id": "q", "answers": answers, "is_impossible": True})
+    with pytest.warns(UserWarning, match=r"1 questions are said to be impossible, and have answers \(q\)"):
+        assert read_squad_examples(path, True, True)[0].is_impossible
+    with pytest.warns(UserWarning, match=r"1 questions are about an empty document \(7\)"):
+        (example,) = read_squad_examples(squad(tmp_path, {"id": 7, "answers": []}, context=" \n"), False)
+    assert example.qas_id == "7"
+
+
+def paragraph(**changes):
+    return {"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "q", "question": "?"} | changes]}]}]}
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("[1]", "not laid out as SQuAD: the file is a list, expected an object; expected data"),
+        ('{"data": {}}', "not laid out as SQuAD: data is {}, expected a list"),
+        ('{"data": [{}]}', r"data\[0\] has no 'paragraphs', found nothing"),
+        ('{"data": [[]]}', r"data\[0\] is a list, expected an object"),
+        ('{"version": "1.1", "paragraphs": []}', "the file has no 'data', found 'version', 'paragraphs'"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\] has no 'context', found 'qas'"),
+        ('{"data": []}', "bad.json has no questions"),
+        (paragraph(question=None), r"data\[0\].paragraphs\[0\].qas\[0\].question is None, expected a text"),
+        (paragraph(id=1.5), r"qas\[0\].id is 1.5, expected a text"),
+        (paragraph(answers={"text": ["a"], "answer_start": [0]}), r"qas\[0\].answers is .*, expected a list"),
+        (paragraph(answers=[{"answer_start": 0}]), r"qas\[0\].answers\[0\] has no 'text', found 'answer_start'"),
+        (paragraph(answers=[{"text": "a", "answer_start": "0"}]), r"answer_start is '0', expected a whole number"),
+        (paragraph(answers=[{"text": "a", "answer_start": True}]), r"answer_start is True, expected a whole number"),
+        (paragraph(is_impossible="false"), "is_impossible is 'false', expected true or false"),
+        ("[" * 200_000, "bad.json: lists or objects are nested too deeply"),
+    ],
+)
+def test_files_that_are_laid_out_otherwise(tmp_path, content, said):
+    path = tmp_path / "bad.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    for read in (lambda path: read_squad_examples(path, True), read_answers):
+        with pytest.raises(ValueError, match=said) as error:
+            read(path)
+        assert str(error.value).startswith(str(path))
 
 
 def test_records_hold_what_the_original_writes(tokenizer, tmp_path):

@@ -9,10 +9,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from tf_bert.data.finetuning.squad_files import read_questions
 from tf_bert.data.finetuning.windows import cut_windows, max_context
-from tf_bert.data.text.tables import warn_of_skipped
+from tf_bert.data.text.tables import warn_of, warn_of_skipped
 from tf_bert.data.tfrecord.files import RecordWriter, encode_example
-from tf_bert.json_files import read_json
 from tf_bert.progress import track
 from tf_bert.tokenization.full import FullTokenizer
 
@@ -71,34 +71,6 @@ class InputFeatures:
     token_offsets: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
 
-def read_questions(input_file: str | os.PathLike) -> list[tuple[str, dict[str, Any]]]:
-    """Reads a SQuAD file: (document, question) in the order of the file.
-
-    Raises:
-        ValueError: the file is not one, or two questions have one id; says which.
-    """
-    path = os.fspath(input_file)
-    data = read_json(path)
-    questions, ids = [], set()
-    try:
-        for entry in data["data"]:
-            for paragraph in entry["paragraphs"]:
-                for question in paragraph["qas"]:
-                    if question["id"] in ids:
-                        raise ValueError(
-                            f"{path}: two questions have the id {question['id']!r}: the answer to one would replace "
-                            "that to the other"
-                        )
-                    ids.add(question["id"])
-                    questions.append((paragraph["context"], {"question": question["question"], **question}))
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path}: not laid out as SQuAD: {error}; expected data[].paragraphs[] with context and "
-            "qas[] with id, question, answers"
-        ) from None
-    return questions
-
-
 def read_squad_examples(
     input_file: str | os.PathLike,
     is_training: bool,
@@ -123,24 +95,39 @@ def read_squad_examples(
     Source: ``read_squad_examples`` of google-research/bert, ``run_squad.py``.
     """
     path = os.fspath(input_file)
-    examples, misplaced, unanswerable = [], [], 0
+    examples, misplaced, unanswerable, contradicting, empty = [], [], [], [], []
     words_of: dict[str, tuple] = {}
-    for context, question in read_questions(path):
+    questions = read_questions(path)
+    says_impossible = any("is_impossible" in question for _, question in questions)
+    for context, question in questions:
         if context not in words_of:
             words_of = {context: split_words(context)}  # questions about one document follow one another
         doc_tokens, offsets, char_to_word = words_of[context]
         example = SquadExample(question["id"], question["question"], doc_tokens, context=context, word_offsets=offsets)
         if first_answer:
             question = question | {"answers": question.get("answers", [])[:1]}
-        unanswerable += bool(question.get("is_impossible")) and not version_2_with_negative
-        if not is_training or _add_answer(example, question, char_to_word, path, version_2_with_negative):
+        if question.get("is_impossible"):
+            (contradicting if question.get("answers") else unanswerable).append(example.qas_id)
+        if not doc_tokens:
+            empty.append(example.qas_id)
+        if not is_training:
             examples.append(example)
+            continue
+        _check_answers(question, path, version_2_with_negative, says_impossible)
+        if not _add_answer(example, question, char_to_word):
+            misplaced.append(example.qas_id)
         else:
-            misplaced.append(question["id"])
+            examples.append(example)
     warn_of_skipped(path, "questions whose answer is not found at its place in the context", misplaced)
-    if unanswerable:
-        text = f"{unanswerable} questions have no answer; without --version_2_with_negative each is given one"
-        warnings.warn(f"{path}: {text}", stacklevel=2)
+    if empty:
+        warn_of(path, f"{len(empty)} questions are about an empty document", empty)
+    if is_training and contradicting:
+        warn_of(path, f"{len(contradicting)} questions are said to be impossible, and have answers", contradicting)
+    if (unanswerable or contradicting) and not version_2_with_negative:
+        text = f"{len(unanswerable + contradicting)} questions have no answer; without --version_2_with_negative each "
+        warnings.warn(f"{path}: {text}is given one", stacklevel=2)
+    if not examples:
+        raise ValueError(f"{path}: none of its {len(questions)} questions can be trained on")
     return examples
 
 
@@ -163,26 +150,39 @@ def split_words(text: str) -> tuple[list[str], list[int], list[int]]:
     return [text[start:end].rstrip(_BLANKS) for start, end in zip(starts, ends, strict=True)], starts, char_to_word
 
 
-def _add_answer(
-    example: SquadExample, question: dict, char_to_word: list[int], path: str, version_2_with_negative: bool
-) -> bool:
+def _check_answers(question: dict[str, Any], path: str, version_2: bool, says_impossible: bool) -> None:
+    """Stops where a question cannot be trained on: it has to have one answer, or to be said to have none."""
+    where = f"{path}: question {question['id']}"
+    answers, impossible = question.get("answers", []), question.get("is_impossible")
+    if impossible:
+        if not version_2:
+            raise ValueError(f"{where} has no answer (is_impossible): it needs --version_2_with_negative")
+    elif not answers:
+        raise ValueError(
+            f'{where} has 0 answers, expected 1; for a question without an answer write "is_impossible": true and '
+            "give --version_2_with_negative, else leave it out of the file"
+        )
+    elif impossible is None and version_2:
+        hint = 'add "is_impossible": false' if says_impossible else "the file is of version 1; leave out the v2 flag"
+        raise ValueError(f"{where} does not say is_impossible: {hint}")
+    elif len(answers) > 1:
+        raise ValueError(
+            f"{where} has {len(answers)} answers; for training exactly 1 is expected; --first_answer trains on the "
+            "first of several"
+        )
+    elif "answer_start" not in answers[0]:
+        raise ValueError(f"{where}: its answer has no answer_start, the place of its first character in the context")
+
+
+def _add_answer(example: SquadExample, question: dict[str, Any], char_to_word: list[int]) -> bool:
     """Adds the annotated answer; returns whether it stands where it is said to stand."""
-    where = f"{path}: question {example.qas_id}"
-    if version_2_with_negative:
-        if "is_impossible" not in question:
-            raise ValueError(f"{where} does not say is_impossible: the file is of version 1; leave out the v2 flag")
-        example.is_impossible = question["is_impossible"]
-    answers = question.get("answers", [])
-    if len(answers) != 1 and not example.is_impossible:
-        hint = "; --first_answer trains on the first of several" if answers else ""
-        if question.get("is_impossible"):
-            hint = "; it is of version 2: give --version_2_with_negative"
-        raise ValueError(f"{where} has {len(answers)} answers; for training exactly 1 is expected{hint}")
+    example.is_impossible = question.get("is_impossible", False)
     if example.is_impossible:
         example.start_position = example.end_position = -1
         example.orig_answer_text = ""
         return True
-    text, offset = answers[0]["text"], answers[0]["answer_start"]
+    answer = question["answers"][0]
+    text, offset = answer["text"], answer["answer_start"]
     if not 0 <= offset <= offset + len(text) - 1 < len(char_to_word):
         return False
     example.orig_answer_text = text

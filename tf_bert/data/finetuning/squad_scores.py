@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 
-from tf_bert.data.finetuning.squad import read_questions
+from tf_bert.data.finetuning.squad_files import read_questions
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = set(string.punctuation)
@@ -18,11 +18,9 @@ def read_answers(input_file: str | os.PathLike) -> dict[str, list[str]]:
     Returns:
         {} where the file, a test set, has none at all.
     """
-    answers = {
-        question["id"]: [answer["text"] for answer in question.get("answers", ())]
-        for _, question in read_questions(input_file)
-    }
-    says_impossible = any("is_impossible" in question for _, question in read_questions(input_file))
+    questions = [question for _, question in read_questions(input_file)]
+    answers = {question["id"]: [answer["text"] for answer in question.get("answers", ())] for question in questions}
+    says_impossible = any("is_impossible" in question for question in questions)
     return answers if says_impossible or any(answers.values()) else {}
 
 
