@@ -341,9 +341,11 @@ def test_sequence_longer_than_the_position_table():
         Bert(SPEC)({"input_ids": keras.Input((13,), dtype="int32")})
 
 
-@pytest.mark.parametrize("inputs, found", [({"ids": np.ones([1, 3])}, "ids"), (np.ones([1, 3]), "EagerTensor")])
+@pytest.mark.parametrize(
+    "inputs, found", [({"input_mask": np.ones([1, 3])}, "input_mask"), (np.ones([1, 3]), "an object of type ndarray")]
+)
 def test_inputs_that_are_not_a_dict_with_ids(inputs, found):
-    with pytest.raises(ValueError, match=f"a dict that holds input_ids .*; found {found}"):
+    with pytest.raises(ValueError, match=f"a dict that holds input_ids; found {found}"):
         Bert(SPEC)(inputs)
 
 

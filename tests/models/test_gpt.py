@@ -224,7 +224,7 @@ def test_initialisation_of_residual_projections():
         (lambda: gpt("gpt2")({"input_ids": np.array([[30]])}), "input_ids holds 30, but the table has 30 rows"),
         (lambda: gpt("gpt2")({"input_ids": np.array([[-1]])}), "input_ids holds -1"),
         (lambda: gpt("gpt2")({"input_ids": np.zeros((1, 13), int)}), "13 positions, max_position_embeddings is 12"),
-        (lambda: gpt("gpt2")({"ids": IDS}), "a dict that holds input_ids"),
+        (lambda: gpt("gpt2")({"input_mask": IDS}), "a dict that holds input_ids; found input_mask"),
     ],
 )
 def test_mistakes_are_named(make, message):

@@ -40,6 +40,7 @@ class AttentionClassifier(Configured, Trainer):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    input_names = ("input_ids", "input_mask", "label_ids")
 
     def __init__(self, config: AttentionClassifierConfig, **kwargs):
         super().__init__(**kwargs)

@@ -37,7 +37,8 @@ class Bert(Checkpointed, Configured, Trainer):
         inputs: a dict of [B, S] integers: ``input_ids``; ``input_mask``, 1 for a real position and 0 for padding (all 1
             if left out), or [B, F, S] to say it for each query; ``segment_ids`` (all 0 if left out); for rows that hold
             several examples one behind the other, ``example_lengths`` [B, E], the tokens of each and 0 for none: they
-            do not see each other, and each has positions of its own. Other entries are ignored.
+            do not see each other, and each has positions of its own. ``attention_mask`` and ``token_type_ids`` are
+            taken as ``input_mask`` and ``segment_ids``; another key is an error, and labels of a task a warning.
         return_attention_probs: whether to return ``attention_probs`` too.
 
     Returns:
@@ -47,7 +48,7 @@ class Bert(Checkpointed, Configured, Trainer):
 
     Raises:
         ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), the sequence is
-            longer than the position table, or there are no ``input_ids``.
+            longer than the position table, there are no ``input_ids``, or there is an unknown input.
 
     Example:
         >>> bert = Bert(BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2))
@@ -59,6 +60,7 @@ class Bert(Checkpointed, Configured, Trainer):
 
     config_class = BertConfig
     recompute = False  # unless `compile` says so
+    input_names = ("input_ids", "input_mask", "segment_ids", "example_lengths")
 
     def __init__(
         self,
@@ -121,9 +123,6 @@ class Bert(Checkpointed, Configured, Trainer):
 
     def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
         """Encodes a batch."""
-        if not isinstance(inputs, dict) or "input_ids" not in inputs:
-            found = ", ".join(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-            raise ValueError(f"BERT takes a dict that holds input_ids [B, S]; found {found}")
         input_ids = inputs["input_ids"]  # [B, S]
         input_mask = inputs.get("input_mask", ops.ones_like(input_ids))
         segment_ids = inputs.get("segment_ids", ops.zeros_like(input_ids))
@@ -220,6 +219,10 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
     loss_names = ("masked_lm_loss", "next_sentence_loss")
     metric_names = ("masked_lm_accuracy", "next_sentence_accuracy")
     weight_epsilon = {"masked_lm_loss": 1e-5}
+    input_names = (
+        *Bert.input_names,
+        *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
+    )
 
     def __init__(
         self,
@@ -253,7 +256,9 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
 
     def call(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
         """Encodes a batch and scores words and sentence pairs."""
-        outputs = self.bert(inputs, return_attention_probs=return_attention_probs, training=training)
+        outputs = self.bert(
+            self.bert.read_from(inputs), return_attention_probs=return_attention_probs, training=training
+        )
         x = outputs["sequence_output"]  # [B, S, H]
         if "masked_lm_positions" in inputs:
             x = gather_indexes(x, inputs["masked_lm_positions"])  # [B, P, H]

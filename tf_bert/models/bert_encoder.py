@@ -63,6 +63,7 @@ class BertEncoder(BertTask):
 
     loss_names = ("loss",)
     metric_names = ("accuracy",)
+    input_names = (*BertTask.sequence_inputs, *("pair_input_ids", "pair_input_mask", "pair_segment_ids"))
     text_outputs = {"vectors": 0.0}
 
     def __init__(
@@ -102,7 +103,7 @@ class BertEncoder(BertTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None):
         """Encodes a batch, and the partners where there are some."""
-        outputs = self.bert(inputs, training=training)
+        outputs = self.bert(self.bert.read_from(inputs), training=training)
         outputs["vectors"] = self.pool(outputs, inputs)  # [B, H]
         pair = {name.removeprefix(PAIR): value for name, value in inputs.items() if name.startswith(PAIR)}
         if pair:

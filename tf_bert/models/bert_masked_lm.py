@@ -9,6 +9,7 @@ from keras import ops
 
 from tf_bert.configs import BertConfig
 from tf_bert.layers.heads import MaskedLMHead, correct, cross_entropy, gather_indexes
+from tf_bert.models.bert import Bert
 from tf_bert.models.bert_tasks import BertTask
 from tf_bert.models.fill_mask import MASK, Filling, fillings_of
 
@@ -43,6 +44,7 @@ class BertForMaskedLM(BertTask):
     loss_names = ("masked_lm_loss",)
     metric_names = ("masked_lm_accuracy",)
     weight_epsilon = {"masked_lm_loss": 1e-5}
+    input_names = (*Bert.input_names, "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     special_tokens_in_text = True
     text_outputs = {"masked_lm_logits": 0.0}
 
@@ -59,7 +61,7 @@ class BertForMaskedLM(BertTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None):
         """Encodes a batch and scores words."""
-        outputs = self.bert(inputs, training=training)
+        outputs = self.bert(self.bert.read_from(inputs), training=training)
         x = outputs["sequence_output"]  # [B, S, H]
         if "masked_lm_positions" in inputs:
             x = gather_indexes(x, inputs["masked_lm_positions"])  # [B, P, H]

@@ -104,6 +104,7 @@ class BertClassifier(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    input_names = (*Bert.input_names, "label_ids", "is_real_example")
     text_outputs = {"logits": 0.0}
 
     def __init__(self, config: BertConfig, num_labels: int = 2, dropout: float = 0.1, kind: str = "single", **kwargs):
@@ -122,7 +123,7 @@ class BertClassifier(BertTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None):
         """Encodes a batch and scores classes."""
-        outputs = self.bert(inputs, training=training)
+        outputs = self.bert(self.bert.read_from(inputs), training=training)
         x = self.dropout(outputs["pooled_output"], training=training)  # [B, H]
         return outputs | {"logits": self.head(x)}  # [B, num_labels]
 
@@ -203,6 +204,7 @@ class BertTokenClassifier(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    input_names = (*Bert.input_names, "label_ids")
     text_outputs = {"logits": 0.0}
     sequence_inputs = (*BertTask.sequence_inputs, "label_ids")
 
@@ -220,7 +222,7 @@ class BertTokenClassifier(BertTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None):
         """Encodes a batch and scores classes."""
-        outputs = self.bert(inputs, training=training)
+        outputs = self.bert(self.bert.read_from(inputs), training=training)
         x = self.dropout(outputs["sequence_output"], training=training)  # [B, S, H]
         return outputs | {"logits": self.head(x)}  # [B, S, num_labels]
 
@@ -282,6 +284,7 @@ class BertQuestionAnswering(BertTask):
 
     loss_names = ("loss",)
     metric_names = ("start_accuracy", "end_accuracy")
+    input_names = (*Bert.input_names, "start_positions", "end_positions")
     text_outputs = {"start_logits": PADDED, "end_logits": PADDED}
     truncation = "only_second"
 
@@ -297,7 +300,7 @@ class BertQuestionAnswering(BertTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None):
         """Encodes a batch and scores both ends of an answer."""
-        outputs = self.bert(inputs, training=training)
+        outputs = self.bert(self.bert.read_from(inputs), training=training)
         start_logits, end_logits = ops.unstack(self.span(outputs["sequence_output"]), axis=-1)  # [B, S] each
         return outputs | {"start_logits": start_logits, "end_logits": end_logits}
 

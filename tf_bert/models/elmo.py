@@ -32,7 +32,8 @@ class Elmo(Configured, Trainer):
     Call arguments:
         inputs: a dict of [B, S] integers: ``input_ids``; ``input_mask``, 1 for real positions, which come first (all 1
             if left out). For training also ``label_ids``, the token after each (by default the next of ``input_ids``,
-            and none after the last), and ``label_weights``. Other entries are ignored.
+            and none after the last), and ``label_weights``. ``attention_mask`` and ``labels`` are taken as
+            ``input_mask`` and ``label_ids``; another key is an error.
 
     Returns:
         A dict: ``forward_logits``, for the token after each, and ``backward_logits``, for the one before, [B, S, V],
@@ -53,6 +54,7 @@ class Elmo(Configured, Trainer):
     config_class = ElmoConfig
     loss_names = ("forward_loss", "backward_loss")
     metric_names = ("forward_accuracy", "backward_accuracy")
+    input_names = ("input_ids", "input_mask", "label_ids", "label_weights", "num_bytes")  # the last is only counted
 
     def __init__(self, config: ElmoConfig, name: str = "elmo", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -81,9 +83,6 @@ class Elmo(Configured, Trainer):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None):
         """Reads the tokens from both ends."""
-        if not isinstance(inputs, dict) or "input_ids" not in inputs:
-            found = ", ".join(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-            raise ValueError(f"Elmo takes a dict that holds input_ids [B, S]; found {found}")
         ids, mask = ops.convert_to_tensor(inputs["input_ids"]), inputs.get("input_mask")
         check_range("input_ids", ids, self.config.vocab_size, f"vocab_size is {self.config.vocab_size}")
         mask = None if mask is None else ops.cast(mask, "bool")
@@ -199,7 +198,8 @@ class FeatureTagger(Trainer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        self.encoder = encoder
+        self.encoder, names = encoder, getattr(encoder, "input_names", ())
+        self.input_names = tuple(dict.fromkeys((*names, "label_ids"))) if names else ()
         for layer in encoder._flatten_layers():  # each: one that was made frozen passes no change on to its parts
             layer.trainable = False
         self.num_labels, self.units, self.num_layers = num_labels, units, num_layers

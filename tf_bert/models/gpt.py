@@ -36,7 +36,8 @@ class GPT(Checkpointed, Configured, Trainer):
             number of real positions before each); ``document_ids``, where attention is to stay inside a document.
             For training also ``label_ids``, the token to predict at each position: by default the next of
             ``input_ids``, and nothing at the last one; and ``label_weights``, by default 1 where a position and its
-            label are real. Other entries are ignored.
+            label are real. ``attention_mask`` and ``labels`` are taken as ``input_mask`` and ``label_ids``; another key
+            is an error.
         return_attention_probs: whether to return ``attention_probs`` too.
 
     Returns:
@@ -46,7 +47,7 @@ class GPT(Checkpointed, Configured, Trainer):
 
     Raises:
         ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), the sequence is
-            longer than the context, or there are no ``input_ids``.
+            longer than the context, there are no ``input_ids``, or there is an unknown input.
 
     Example:
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -62,6 +63,10 @@ class GPT(Checkpointed, Configured, Trainer):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    input_names = (
+        *("input_ids", "input_mask", "position_ids", "document_ids", "label_ids", "label_weights"),
+        "num_bytes",  # which the records of language modelling have, and only their evaluation counts
+    )
     sequence_inputs = ("input_ids", "input_mask", "label_weights")  # those with a value for each position
 
     def __init__(self, config: GPTConfig, attention: str | Callable = "plain", name: str = "gpt", **kwargs):
@@ -131,9 +136,6 @@ class GPT(Checkpointed, Configured, Trainer):
 
     def transform(self, inputs: dict[str, Any], return_attention_probs: bool = False, training: bool | None = None):
         """The outputs of a call but the logits."""
-        if not isinstance(inputs, dict) or "input_ids" not in inputs:
-            found = ", ".join(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-            raise ValueError(f"GPT takes a dict that holds input_ids [B, T]; found {found}")
         attention_mask, position_ids = self.attention_mask(inputs), self.position_ids(inputs)
 
         x = embedding_output = self.embedding(inputs["input_ids"], positions=position_ids, training=training)  # [B,T,H]

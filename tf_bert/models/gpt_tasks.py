@@ -60,6 +60,7 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
     loss_names = ("classification_loss", "lm_loss")
     metric_names = ("accuracy", "lm_cross_entropy")
     label_name = "label_ids"
+    input_names = ("input_ids", "input_mask", "label_ids")
     new_rows = SPECIAL_TOKENS  # of the table of words, beyond those of the model that it was made from
 
     def __init__(

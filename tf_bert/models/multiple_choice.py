@@ -43,6 +43,7 @@ class BertMultipleChoice(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    input_names = ("input_ids", "input_mask", "segment_ids", "label_ids")
     text_outputs = {"logits": None}
 
     def __init__(self, config: BertConfig, dropout: float = 0.1, **kwargs):

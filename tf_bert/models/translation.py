@@ -20,6 +20,7 @@ class TranslationModel:
 
     loss_names = ("loss",)
     metric_names = ("cross_entropy", "accuracy")
+    input_names = ("source_ids", "target_ids", "source_mask", "target_mask")
 
     def masks(self, inputs: dict[str, Any], side: str):
         """Booleans [B, S] or [B, T], true for real positions: as given, or where ids are not ``pad_id``."""

@@ -1,5 +1,6 @@
 """How `Trainer.fit` and `Trainer.evaluate` run their steps: on all replicas, several in one call, in less memory."""
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -26,7 +27,6 @@ class StepFunction:
     def __init__(self, model: keras.Model, step: Callable):
         self.model = model
         strategy = model.distribute_strategy
-        step = tf.autograph.experimental.do_not_convert(step)
 
         def run(data):
             logs = strategy.run(step, args=(data,))
@@ -36,13 +36,17 @@ class StepFunction:
             return run(next(iterator))
 
         def run_several(iterator, count):
-            for _ in tf.range(count - 1):
+            def run_one(done):
                 run(next(iterator))
+                return done + 1
+
+            tf.while_loop(lambda done: done < count - 1, run_one, [0], parallel_iterations=1)
             return run(next(iterator))
 
         # Iterators are taken inside the graph: their batches have one type there, whatever the size of the last one.
         # Workers must trace alike, and eagerly taken batches of different sizes would not.
-        graph = (lambda function: function) if model.run_eagerly else tf.function
+        # Without autograph, which puts a page of its own before the message of an error.
+        graph = (lambda function: function) if model.run_eagerly else functools.partial(tf.function, autograph=False)
         self.run, self.run_next, self.run_several = graph(run), graph(run_next), graph(run_several)
         self.start(None)
 

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_bert.trainer.execution import NOT_FINITE, NonFiniteLossError, StepFunction
+from tf_bert.trainer.input_names import ALIASES, named_inputs
 from tf_bert.trainer.optimization import clip_by_norm, gradients_are_summed, sum_of_squares
 
 __all__ = ["NonFiniteLossError", "Trainer", "WeightedMean"]
@@ -63,6 +64,8 @@ class Trainer(keras.Model):
         metric_names: names of the further metrics, as in the dict that `per_example_metrics` returns.
         weight_epsilon: what is added to the weight sum of a loss in training: ``{"masked_lm_loss": 1e-5}`` in BERT.
         label_name: the key of ``inputs`` under which ``fit(x, y)`` puts ``y``.
+        input_names: the keys of ``inputs`` that ``call`` and the losses read; any other is refused, and aliases are
+            taken (`tf_bert.trainer.input_names`). Empty in a model that takes any key.
         recompute: None, or False in a model that has blocks and heeds what ``compile`` sets here
             (`tf_bert.trainer.execution.recompute`).
 
@@ -95,6 +98,7 @@ class Trainer(keras.Model):
     metric_names: tuple[str, ...] = ()
     weight_epsilon: dict[str, float] = {}
     label_name: str | None = None
+    input_names: tuple[str, ...] = ()
     recompute: bool | None = None
 
     def __init__(self, **kwargs):
@@ -139,6 +143,30 @@ class Trainer(keras.Model):
             A dict from each name in ``metric_names`` to a pair (values, weights) of the same shape.
         """
         return {}
+
+    def __call__(self, *args, **kwargs):
+        """Calls the model as Keras does, with the inputs under our names."""
+        given = sorted({*self.input_names, *ALIASES} & kwargs.keys()) if self.input_names else []
+        if given:
+            raise TypeError(
+                f"{type(self).__name__} takes one dict of inputs, model({{{given[0]!r}: ...}}), not the argument "
+                f"{given[0]}="
+            )
+        if args:
+            args = (self.named(args[0]), *args[1:])
+        elif "inputs" in kwargs:
+            kwargs["inputs"] = self.named(kwargs["inputs"])
+        return super().__call__(*args, **kwargs)
+
+    def named(self, inputs):
+        """The inputs under our names, checked; as they are in a model that takes any key."""
+        if not self.input_names:
+            return inputs
+        return named_inputs(inputs, self.input_names, type(self).__name__, bool(self.loss_names))
+
+    def read_from(self, inputs: dict) -> dict:
+        """Those of the inputs of a larger model that this one reads."""
+        return {name: value for name, value in inputs.items() if name in self.input_names}
 
     def trimmed(self, inputs: dict) -> dict:
         """A batch of ``fit`` or ``evaluate`` without what costs time and changes nothing, such as padding."""
@@ -276,6 +304,7 @@ class Trainer(keras.Model):
             raise ValueError(f"{type(self).__name__} takes its labels in the dict of inputs, not as y")
         elif y is not None:
             inputs[self.label_name] = y
+        inputs = self.named(inputs)
         return inputs if sample_weight is None else {**inputs, "sample_weight": sample_weight}
 
     def _weighted(self, inputs: dict, weights):
