@@ -97,12 +97,13 @@ def convert_single_example(
         zeros = [0] * max_seq_length
         return InputFeatures(zeros, list(zeros), list(zeros), _stand_in(label_list, kind), is_real_example=False)
 
-    a = tokenizer.tokenize(example.text_a)
-    b = tokenizer.tokenize(example.text_b) if example.text_b else []
+    a = tokenizer.tokenize_to_ids(example.text_a)
+    b = tokenizer.tokenize_to_ids(example.text_b) if example.text_b else []
     length_a, length_b = truncated_lengths(len(a), len(b), max_seq_length - (3 if b else 2), "longest_first")
-    first = ["[CLS]", *a[:length_a], "[SEP]"]
-    second = [*b[:length_b], "[SEP]"] if b else []
-    ids = tokenizer.convert_tokens_to_ids(first + second)
+    cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    first = [cls, *a[:length_a], sep]
+    second = [*b[:length_b], sep] if b else []
+    ids = first + second
     padding = [0] * (max_seq_length - len(ids))
     return InputFeatures(
         input_ids=ids + [tokenizer.vocab.get("[PAD]", 0)] * len(padding),

@@ -27,7 +27,7 @@ class LineEncoder:
     """Turns lines of text into ids.
 
     Args:
-        tokenizer: a `FullTokenizer`, or what has its ``tokenize`` and ``vocab``.
+        tokenizer: a `FullTokenizer`, or another one with its ``tokenize_to_ids`` and ``vocab``.
         split_words: gives the words of a line, for scripts whose words the vocabulary does not show: the tokens of
             each word after its first are marked as its continuation. None leaves that to ``##``.
 
@@ -53,18 +53,19 @@ class LineEncoder:
             line = line.strip()
             before = len(ids)
             if line:
-                ids.extend(self._line_ids(line))
+                ids.extend(self.line_ids(line))
             lengths.append(len(ids) - before if line else BLANK_LINE)
         return ids, lengths
 
-    def _line_ids(self, line: str) -> Iterable[int]:
-        tokenize, id_of = self.tokenizer.tokenize, self.tokenizer.vocab.__getitem__
+    def line_ids(self, line: str) -> list[int]:
+        """Returns the ids of a line, marked where a token continues one of ``split_words``' words."""
         if self.split_words is None:
-            return map(id_of, tokenize(line))
+            return self.tokenizer.tokenize_to_ids(line)
         ids = []
         for word in self.split_words(line):
-            for place, token in enumerate(tokenize(word)):
-                ids.append(id_of(token) + (self.vocab_size if place else 0))
+            of_word = self.tokenizer.tokenize_to_ids(word)
+            ids += of_word[:1]
+            ids += [number + self.vocab_size for number in of_word[1:]]
         return ids
 
 
