@@ -231,6 +231,10 @@ def test_text():
     expected = [greedy_by_hand(model, Letters().tokenize_to_ids(text), 4)[0] for text in ("nn", "o")]
     assert texts == [Letters().decode(tokens) for tokens in expected]
     assert "".join(stream_text(model, "nn", Letters(), max_length=4)) == texts[0]
+    for options in ({}, {"search": BeamSearch(2)}, {"max_length": [4, 3, 4]}):
+        found = generate_text(model, ["nn", "", "o"], Letters(), **{"max_length": 4, **options})
+        assert found[1] == "" and ("search" in options or [found[0], found[2]] == texts)
+    assert generate_text(model, [], Letters()) == []
 
 
 def test_half_a_character_is_never_shown(monkeypatch):

@@ -107,6 +107,7 @@ def test_what_is_served_is_what_the_model_says(gpt, tokenizer, task, tmp_path):
         np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(logits), rtol=1e-4)
         best = found["choice" if task == "multiple_choice" else "label_id"]
         assert best.numpy().tolist() == np.argmax(logits, axis=-1).tolist()
+    check_odd_texts(model, tokenizer, served)
     if task == "classification":
         outputs = served["serving_default"](texts=tf.constant(TEXTS))
         rows = classification_inputs([one_text(special, row, 9) for row in ids], 9)
@@ -118,11 +119,54 @@ def test_what_is_served_is_what_the_model_says(gpt, tokenizer, task, tmp_path):
         with pytest.raises(ValueError, match="from 5 to the context, 20"):
             export_gpt_classifier(model, tokenizer, tmp_path / "other", max_seq_length=21)
     if task == "multiple_choice":
+        with pytest.raises(tf.errors.InvalidArgumentError, match="no choice to take"):
+            served["serving_default"](texts=tf.constant(["x"]), choices=tf.constant([[]], tf.string))
         with pytest.raises(tf.errors.InvalidArgumentError, match="a choice alone is longer than 6"):
             served["serving_default"](texts=tf.constant(["x"]), choices=tf.constant([["x x x x x x x"]]))
+
+
+def check_odd_texts(model, tokenizer, signatures):
+    """Without tokens, very long, not UTF-8: together, one by one, and no text at all."""
+    odd = [b"low", b"", b" \t\n", b"\x00", "\u200b\u3000".encode(), b"\xff\xfe", b"lo\xc3w", b"low " * 300]
+    special, make = SpecialTokens.of(tokenizer.vocab_size + 2), {"similarity": both_orders, "pairs": text_pair}
+    for name, signature in signatures.items():
+
+        def call(rows, name=name, signature=signature):
+            given = {"texts": tf.constant(odd[rows], tf.string, [len(odd[rows])])}
+            if model.task == "multiple_choice":
+                given["choices"] = tf.repeat(tf.constant([[b"x", b"", b"\xff"]]), len(odd[rows]), axis=0)
+            elif name == "pairs" or model.task == "similarity":
+                given["text_pairs"] = tf.constant(odd[::-1][rows], tf.string, [len(odd[rows])])
+            return {key: value.numpy() for key, value in signature(**given).items()}
+
+        ids = [tokenizer.tokenize_to_ids(text.decode(errors="ignore")) for text in odd]
+        if model.task == "multiple_choice":
+            rows = [choices(special, row, [tokenizer.tokenize_to_ids("x"), [], []], 9) for row in ids]
+        elif name == "serving_default" and model.task == "classification":
+            rows = [one_text(special, row, 9) for row in ids]
+        else:
+            of_pair = make["similarity" if model.task == "similarity" else "pairs"]
+            rows = [of_pair(special, a, b, 9) for a, b in zip(ids, ids[::-1], strict=True)]
+        logits = model(classification_inputs(rows, 9))["logits"]
+        expected = logits[:, 0] if model.kind == "regression" else tf.nn.softmax(logits)
+        key = "value" if model.kind == "regression" else "probabilities"
+        np.testing.assert_allclose(call(slice(None))[key], expected, rtol=1e-4)
+        for row in range(len(odd)):
+            np.testing.assert_allclose(call(slice(row, row + 1))[key][0], expected[row], rtol=1e-4)
+        assert {len(value) for value in call(slice(0, 0)).values()} == {0}
 
 
 def test_gpt1_goes_on_with_texts(gpt, tokenizer):
     generator = TextGenerator(gpt, tokenizer, max_length=6)
     found = [text.decode() for text in generator(tf.constant(TEXTS))["texts"][:, 0].numpy()]
     assert found == generate_text(gpt, TEXTS, tokenizer, max_length=6)
+    odd = ["", "low", " \t", "\u200b"]
+    outputs = generator(tf.constant([text.encode() for text in odd] + [b"\xff"]))
+    assert [text.decode() for text in outputs["texts"][:, 0].numpy()] == ["", found_alone(generator, "low"), "", "", ""]
+    assert outputs["log_probs"].numpy()[[0, 2, 3, 4], 0].tolist() == [0.0] * 4
+    assert generate_text(gpt, odd, tokenizer, max_length=6)[1:] == [found_alone(generator, "low"), "", ""]
+    assert generator(tf.constant([], tf.string))["texts"].shape == (0, 1)
+
+
+def found_alone(generator, text):
+    return generator(tf.constant([text]))["texts"].numpy()[0, 0].decode()

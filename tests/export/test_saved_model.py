@@ -1,9 +1,11 @@
 """SavedModels that take strings, in a process without tf_bert; LiteRT and ONNX files against the Keras model."""
 
+import concurrent.futures
 import json
 import os
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -117,6 +119,103 @@ def test_answers_are_cut_out_of_the_document(models, served):
     assert found["truncated"] == [False, False, True]
 
 
+ODD = [
+    "a good film",
+    "",
+    " ",
+    "\t\n",
+    "\x00\x01",
+    "\u200b\u3000",
+    b"\xff\xfe",
+    b"a \xc3 film",
+    "film " * 500,
+    "a" * 10000,
+]
+ODD = [text if isinstance(text, bytes) else text.encode() for text in ODD]
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "regression", "tags", "questions", "vectors"])
+def test_odd_texts_get_the_models_own_answers(models, served, kind, tmp_path):
+    """Without pieces, very long, not UTF-8: together, one by one, in every signature; and no text at all."""
+    folder, made = models
+    if kind in ("multi", "regression"):
+        model = BertClassifier(CONFIG, num_labels=1 if kind == "regression" else 3, kind=kind)
+        model.attach_preprocessor(folder / "vocab.txt")
+        path = serving.export_saved_model(model, tmp_path / "model")
+    else:
+        name = "classifier" if kind == "single" else kind
+        model, path = made[name], folder / name
+    for name, signature in tf.saved_model.load(str(path)).signatures.items():
+        taken = {"pairs": ["texts", "text_pairs"], "serving_default": ["texts"]}[name]
+        columns = [ODD] if len(taken) == 1 else [ODD, ODD[::-1]]
+        if kind == "questions":
+            taken, columns = ["questions", "documents"], [[*ODD, b"who"], [*ODD[::-1], b""]]
+
+        def call(rows, signature=signature, taken=taken, columns=columns):
+            given = {key: column[rows] for key, column in zip(taken, columns, strict=True)}
+            found = signature(**{key: tf.constant(value, tf.string, [len(value)]) for key, value in given.items()})
+            return {key: value.numpy() for key, value in found.items()}
+
+        together = call(slice(None))
+        check_answers(model, together, columns)
+        for row in range(len(columns[0])):
+            for key, value in call(slice(row, row + 1)).items():
+                expected = together[key][row, : value.shape[1]] if value.ndim == 2 else together[key][row]
+                if value.dtype == object:
+                    assert np.array_equal(value[0], expected)
+                else:
+                    np.testing.assert_allclose(value[0], expected, rtol=1e-5, atol=1e-5)
+        assert {len(value) for value in call(slice(0, 0)).values()} == {0}
+
+
+def check_answers(model, found, columns):
+    """What is served against what the model gives in process."""
+    texts = [[text.decode(errors="ignore") for text in column] for column in columns]
+    if isinstance(model, BertQuestionAnswering):
+        answers = model.answer(*texts)
+        assert [text.decode() for text in found["answer"]] == [answer.text for answer in answers]
+        assert [*zip(found["start"], found["end"], strict=True)] == [(answer.start, answer.end) for answer in answers]
+        np.testing.assert_allclose(found["score"], [answer.score for answer in answers], rtol=1e-5, atol=1e-5)
+        return
+    outputs = model.predict(tuple(texts) if len(texts) == 2 else texts[0])
+    if isinstance(model, BertEncoder):
+        np.testing.assert_allclose(found["vectors"], outputs["vectors"], atol=1e-5)
+    elif isinstance(model, BertTokenClassifier):
+        expected = tf.reduce_max(tf.nn.softmax(outputs["logits"]), axis=-1).numpy()
+        real = found["starts"] >= 0
+        np.testing.assert_allclose(found["probability"][real], expected[real], atol=1e-5)
+    elif model.kind == "regression":
+        np.testing.assert_allclose(found["value"], outputs["logits"][:, 0], atol=1e-5)
+    else:
+        link = tf.nn.softmax if model.kind == "single" else tf.sigmoid
+        np.testing.assert_allclose(found["probabilities"], link(outputs["logits"]), atol=1e-5)
+
+
+def test_truncated_says_whether_pieces_were_lost(models, served):
+    """Text without pieces behind the last place is no loss."""
+    signature = tf.saved_model.load(str(models[0] / "classifier")).signatures["serving_default"]
+    found = signature(texts=tf.constant(["film " * 14 + "\u3000\u200b", "film " * 15, ""]))
+    assert found["truncated"].numpy().tolist() == [False, True, False]
+
+
+def test_clients_at_once(models, served):
+    """64 threads with texts of their own."""
+    model, path = models[1]["classifier"], models[0] / "classifier"
+    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+    texts = [" ".join(np.random.default_rng(client).choice(WORDS[5:], client % 14)) for client in range(64)]
+    expected = tf.nn.softmax(model.predict(texts)["logits"]).numpy()
+    signature(texts=tf.constant(texts))  # the first call makes the graph ready: 64 first ones would each do that
+    start = threading.Barrier(len(texts))
+
+    def ask(client):
+        start.wait()
+        return signature(texts=tf.constant([texts[client]]))["probabilities"].numpy()[0]
+
+    with concurrent.futures.ThreadPoolExecutor(len(texts)) as pool:
+        found = np.array(list(pool.map(ask, range(len(texts)))))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_mistakes_of_a_saved_model(models, tmp_path):
     folder, made = models
     classifier = made["classifier"]
@@ -133,14 +232,21 @@ def test_mistakes_of_a_saved_model(models, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def odd_ids(length: int) -> list[dict[str, np.ndarray]]:
+    """Examples [1, S]: padding alone, [CLS] [SEP] alone as an empty text has them, and one that fills all places."""
+    rows = [np.array([ids + [0] * (length - len(ids))], np.int32) for ids in ([], [2, 3], [2, *[5] * (length - 2), 3])]
+    parts = [(ids, np.int32(ids > 0), np.int32(ids == 5)) for ids in rows]
+    return [dict(zip(numeric_export.SEQUENCES, part, strict=True)) for part in parts]
+
+
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_litert_gives_the_models_numbers(models, tmp_path):
     assert numeric_export.export_litert(models[1]["questions"], tmp_path / "model.tflite", 12) < 1e-5
     runner = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
-    inputs = {name: np.ones((1, 12), np.int32) for name in numeric_export.SEQUENCES}
-    expected = models[1]["questions"](inputs)
-    for name, value in runner(**inputs).items():
-        np.testing.assert_allclose(value, expected[name], atol=1e-5)
+    for inputs in odd_ids(12):
+        expected = models[1]["questions"](inputs)
+        for name, value in runner(**inputs).items():
+            np.testing.assert_allclose(value, expected[name], atol=1e-5)
 
 
 def test_onnx_gives_the_models_numbers(models, tmp_path):
@@ -148,8 +254,11 @@ def test_onnx_gives_the_models_numbers(models, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     assert numeric_export.export_onnx(models[1]["classifier"], tmp_path / "model.onnx", 7) < 1e-5
     session = runtime.InferenceSession(tmp_path / "model.onnx")
-    inputs = {name: np.ones((3, 7), np.int32) for name in numeric_export.SEQUENCES}
-    np.testing.assert_allclose(session.run(["logits"], inputs)[0], models[1]["classifier"](inputs)["logits"], atol=1e-5)
+    rows, names = odd_ids(7), numeric_export.SEQUENCES
+    for count in (len(rows), 1, 0):
+        inputs = {name: np.concatenate([row[name] for row in rows])[:count] for name in names}
+        expected = models[1]["classifier"](inputs)["logits"]
+        np.testing.assert_allclose(session.run(["logits"], inputs)[0], expected, atol=1e-5)
 
 
 def test_a_file_that_is_not_the_model_is_not_left(models, tmp_path, monkeypatch):

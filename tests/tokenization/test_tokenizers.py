@@ -513,6 +513,8 @@ def test_longest_first_is_the_loop_of_the_original(a, b, limit):
 def test_other_truncations():
     assert truncated_lengths(5, 9, 8, "only_second") == (5, 3)
     assert truncated_lengths(5, 9, 10, "only_first") == (1, 9)
+    assert truncated_lengths(5, 9, 8, "second_then_first") == (5, 3)
+    assert truncated_lengths(9, 3, 4, "second_then_first") == (4, 0)
     for truncation in ("only_first", None):
         with pytest.raises(ValueError, match="do not fit"):
             truncated_lengths(5, 9, 8, truncation)

@@ -157,10 +157,7 @@ class _Prepared:
         config = model.config
         rows = [[int(token) for token in row] for row in prompts]
         self.search, constraints = search or Greedy(), constraints or Constraints()
-        try:
-            self.limits = np.broadcast_to(np.asarray(max_length, "int32"), len(rows))
-        except ValueError:
-            raise ValueError(f"max_length has {len(max_length)} values for {len(rows)} prompts") from None
+        self.limits = limits_of(max_length, len(rows))
         check_prompts(rows, self.limits, config, sliding_window)
         for token in {*constraints.banned_ids, *(t for sequence in constraints.stop_sequences for t in sequence)}:
             if not 0 <= token < config.vocab_size:
@@ -187,6 +184,14 @@ class _Prepared:
         """Prompts, their mask, the most new tokens of each, and random numbers or None."""
         arrays = (self.ids, self.mask, self.limits, self.uniform)
         return [None if array is None else ops.convert_to_tensor(array) for array in arrays]
+
+
+def limits_of(max_length: int | Sequence[int], count: int) -> np.ndarray:
+    """The most new tokens of each of ``count`` prompts."""
+    try:
+        return np.broadcast_to(np.asarray(max_length, "int32"), count)
+    except ValueError:
+        raise ValueError(f"max_length has {len(max_length)} values for {count} prompts") from None
 
 
 def check_prompts(rows: Sequence[Sequence[int]], limits: Sequence[int], config, sliding_window: bool) -> None:
@@ -219,12 +224,18 @@ def generate_text(model, prompts: Sequence[str], tokenizer, search: Any = None, 
         **options: of `generate`.
 
     Returns:
-        As many texts: what follows each, in its best hypothesis, without the end token.
+        As many texts: what follows each, in its best hypothesis, without the end token. An empty text, or another one
+        without any token, is followed by an empty text.
 
     Raises:
-        ValueError: as `generate`; a text without any token is an empty prompt.
+        ValueError: as `generate`.
     """
-    results = generate(model, [tokenizer.tokenize_to_ids(text) for text in prompts], search, **options)
+    rows = [tokenizer.tokenize_to_ids(text) for text in prompts]
+    if not all(rows):
+        limits = limits_of(options.get("max_length", 64), len(rows))
+        options["max_length"] = np.where([bool(row) for row in rows], limits, 0)
+        rows = [row or [0] for row in rows]  # any token, followed by none
+    results = generate(model, rows, search, **options)
     best = zip(results["tokens"][:, 0], results["lengths"][:, 0], strict=True)
     return [tokenizer.decode(without_end(tokens[:length], model.config.end_id)) for tokens, length in best]
 

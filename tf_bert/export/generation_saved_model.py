@@ -66,11 +66,13 @@ class TextGenerator(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What follows texts [B]: ``texts`` [B, N], best first, and their ``log_probs`` [B, N]."""
+        """What follows texts [B]: ``texts`` [B, N], best first, and their ``log_probs`` [B, N].
+
+        A text without any token is followed by an empty one, as in `generate_text`.
+        """
         inputs = self.tokenizer(texts)
-        empty = tf.reduce_any(tf.reduce_sum(inputs["input_mask"], axis=1) == 0)
-        with tf.control_dependencies([tf.debugging.Assert(~empty, ["a text is empty: nothing to go on from"])]):
-            limits = tf.fill(tf.shape(texts), self._max_length)
+        some = tf.reduce_any(inputs["input_mask"] != 0, axis=1)  # [B]
+        limits = tf.where(some, self._max_length, 0)
         results = language_model.run(
             self._model, self._key, inputs["input_ids"], inputs["input_mask"], limits, uniform=None
         )
@@ -79,7 +81,8 @@ class TextGenerator(tf.Module):
         if self._model.config.end_id is not None:
             lengths -= tf.reduce_sum(tf.cast(self._ends(tokens, lengths), tf.int32), axis=1)
         written = self.tokenizer.detokenize(tf.RaggedTensor.from_tensor(tokens, lengths), skip_special_tokens=False)
-        return {"texts": tf.reshape(written, tf.shape(results["lengths"])), "log_probs": results["log_probs"]}
+        log_probs = tf.where(some[:, None], results["log_probs"], 0)
+        return {"texts": tf.reshape(written, tf.shape(results["lengths"])), "log_probs": log_probs}
 
     def _ends(self, tokens: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Where in outputs [R, T] the end token is, which is no part of the text."""

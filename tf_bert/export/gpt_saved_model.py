@@ -53,7 +53,8 @@ def export_gpt_classifier(
     sequences = Sequences(model, tokenizer, length)
 
     def answer(ids: tf.RaggedTensor, truncated: tf.Tensor, several: tf.Tensor | None = None) -> Outputs:
-        rows = ids.to_tensor()  # [R, T]
+        width = tf.maximum(tf.reduce_max(ids.row_lengths()), 1)  # also of no text at all
+        rows = ids.to_tensor(shape=tf.stack([tf.constant(-1, tf.int64), width]))  # [R, T]
         inputs = {"input_ids": rows, "input_mask": tf.sequence_mask(ids.row_lengths(), tf.shape(rows)[1], tf.int32)}
         if several is not None:  # rows of one example side by side
             shape = tf.stack([-1, several, tf.shape(rows)[1]])
@@ -78,7 +79,10 @@ def export_gpt_classifier(
         return answer(ids, tf.reshape(tf.stack([cut for _, cut in both], axis=1), [-1]), tf.constant(2))
 
     def choose(texts: tf.Tensor, choices: tf.Tensor) -> Outputs:
-        return answer(*sequences.of_choices(texts, choices), tf.shape(choices)[1])
+        count = tf.shape(choices)[1]
+        some = tf.debugging.Assert(count > 0, ["choices has the shape", tf.shape(choices), "and no choice to take"])
+        with tf.control_dependencies([some]):
+            return answer(*sequences.of_choices(texts, choices), tf.identity(count))
 
     signatures = {
         "classification": {"serving_default": (classify, [TEXTS]), "pairs": (classify_pairs, [TEXTS, PAIRS])},

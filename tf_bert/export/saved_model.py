@@ -21,7 +21,6 @@ from tf_bert.models.spans import best_spans
 from tf_bert.tokenization.in_graph import InGraphTokenizer
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
-MUCH = 2**30
 Outputs = dict[str, tf.Tensor]
 
 
@@ -141,21 +140,13 @@ def _signatures(model: BertTask, tokenizer: InGraphTokenizer, labels: list[str],
     """Signature name -> function of strings and what it takes."""
 
     def encode(texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> tuple[Outputs, Outputs]:
-        texts, text_pairs = (
-            text if text is None else tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
-            for text in (texts, text_pairs)
-        )
-        inputs = tokenizer.encode_with_offsets(texts, text_pairs)
-        lengths = tf.reduce_sum(inputs["input_mask"], axis=1)  # [B]
-        inputs = {name: value[:, : tf.reduce_max(lengths)] for name, value in inputs.items()}  # no more than need be
-        unread = tf.fill(tf.shape(lengths), False)
-        for segment, text in enumerate(text for text in (texts, text_pairs) if text is not None):
-            end = tf.reduce_max(tf.where(inputs["segment_ids"] == segment, inputs["ends"], 0), axis=1)
-            rest = tf.strings.substr(text, end, tf.fill(tf.shape(end), MUCH), unit="UTF8_CHAR")
-            unread |= ~tf.strings.regex_full_match(rest, r"\s*")
-        unread &= lengths == tokenizer.max_seq_length  # else what follows the last piece has no piece of its own
+        inputs = tokenizer.encode_with_offsets(texts, text_pairs, return_truncated=True)
+        truncated = inputs.pop("truncated")
+        longest = tf.reduce_max(tf.reduce_sum(inputs["input_mask"], axis=1))
+        width = tf.maximum(longest, 1)  # also of no text at all
+        inputs = {name: value[:, :width] for name, value in inputs.items()}  # no more than need be
         numeric = {name: inputs[name] for name in model.sequence_inputs if name in inputs}
-        return inputs, {**model(numeric, training=False), "truncated": unread}
+        return inputs, {**model(numeric, training=False), "truncated": truncated}
 
     def classify(texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> Outputs:
         _, outputs = encode(texts, text_pairs)

@@ -286,7 +286,7 @@ class BertQuestionAnswering(BertTask):
     metric_names = ("start_accuracy", "end_accuracy")
     input_names = (*Bert.input_names, "start_positions", "end_positions")
     text_outputs = {"start_logits": PADDED, "end_logits": PADDED}
-    truncation = "only_second"
+    truncation = "second_then_first"
 
     def __init__(self, config: BertConfig, add_pooler: bool = False, **kwargs):
         super().__init__(config, add_pooler, **kwargs)
@@ -360,7 +360,8 @@ class BertQuestionAnswering(BertTask):
 
         Returns:
             For each question the best answer, with its characters in the document; an empty one where the document
-            holds no piece. Of a longer document only the beginning is read; `run_squad` reads all, in windows.
+            holds no piece. Of a longer document only the beginning is read; `run_squad` reads all, in windows. A
+            question that fills what the model reads is cut off there, and leaves no room for a document.
         """
         questions, documents = ([x] if isinstance(x, str) else list(x) for x in (questions, documents))
         inputs = self._questions(*self.as_texts((questions, documents)))

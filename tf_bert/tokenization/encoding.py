@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-TRUNCATIONS = ("longest_first", "only_first", "only_second", None)
+TRUNCATIONS = ("longest_first", "only_first", "only_second", "second_then_first", None)
 
 
 def truncated_lengths(length_a: int, length_b: int, limit: int, truncation: str | None) -> tuple[int, int]:
@@ -14,7 +14,8 @@ def truncated_lengths(length_a: int, length_b: int, limit: int, truncation: str 
         limit: number of pieces that fit.
         truncation: ``"longest_first"`` takes away from the longer one, from the second when they are equal, as the
             original's ``_truncate_seq_pair``; ``"only_first"`` and ``"only_second"`` take away from one of them alone;
-            None takes nothing away.
+            ``"second_then_first"`` from the second as long as it has pieces, then from the first, so that anything
+            fits; None takes nothing away.
 
     Raises:
         ValueError: the text that may not be shortened does not fit, or truncation is none of these.
@@ -35,6 +36,8 @@ def truncated_lengths(length_a: int, length_b: int, limit: int, truncation: str 
         return length_a - excess, length_b
     if truncation == "only_second" and excess <= length_b:
         return length_a, length_b - excess
+    if truncation == "second_then_first" and limit >= 0:
+        return min(length_a, limit), max(length_b - excess, 0)
     raise ValueError(
         f"{length_a} and {length_b} pieces do not fit into the {limit} that max_seq_length leaves beside [CLS] and "
         f"[SEP], with truncation={truncation!r}; raise max_seq_length or allow truncation"

@@ -221,7 +221,7 @@ class FullTokenizer:
             text_pair: the second text, whose pieces and [SEP] have segment 1; None for none.
             max_seq_length: S, what is longer is truncated, what is shorter is padded; None for neither.
             truncation: which text is shortened, see `truncated_lengths`: ``"longest_first"``, ``"only_first"``,
-                ``"only_second"`` or None.
+                ``"only_second"``, ``"second_then_first"`` or None.
 
         Returns:
             ``input_ids``, ``input_mask`` and ``segment_ids``, numpy int32 arrays [S].

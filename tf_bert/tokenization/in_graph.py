@@ -165,19 +165,25 @@ class InGraphTokenizer(keras.layers.Layer):
         """Returns the three inputs of BERT, see the class."""
         return self._encode(texts, text_pairs, offsets=False)
 
-    def encode_with_offsets(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def encode_with_offsets(
+        self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None, return_truncated: bool = False
+    ) -> dict[str, tf.Tensor]:
         """The inputs of BERT, and where each piece stands in its text.
 
         Args:
             texts: string tensor [B] of UTF-8, or a list of strings.
             text_pairs: the same for the second text, or None.
+            return_truncated: whether to return ``truncated`` [B] too: whether an example lost pieces.
 
         Returns:
             What a call returns, and ``starts`` and ``ends`` int32 [B, S]: characters of the text that the piece is of
             (the second one, where ``segment_ids`` is 1); -1 for special tokens and padding.
         """
         texts = tf.convert_to_tensor(texts, tf.string)
-        return self._encode(texts, None if text_pairs is None else tf.convert_to_tensor(text_pairs, tf.string), True)
+        inputs = self._encode(texts, None if text_pairs is None else tf.convert_to_tensor(text_pairs, tf.string), True)
+        if not return_truncated:
+            del inputs["truncated"]
+        return inputs
 
     def _encode(self, texts: tf.Tensor, text_pairs: tf.Tensor | None, offsets: bool) -> dict[str, tf.Tensor]:
         if texts.shape.rank == 0:
@@ -207,12 +213,14 @@ class InGraphTokenizer(keras.layers.Layer):
         }
         if not offsets:
             return inputs
-        return inputs | {name: tf.where(real & ~special, take(name), -1) for name in ("starts", "ends")}
+        inputs |= {name: tf.where(real & ~special, take(name), -1) for name in ("starts", "ends")}
+        all_pieces = _lengths(a) + (0 if b is None else _lengths(b))
+        return inputs | {"truncated": (all_pieces > length_a + length_b)[:, 0]}
 
     def _truncated_lengths(self, a: Pieces, b: Pieces | None) -> tuple[tf.Tensor, tf.Tensor]:
         """Does what `truncated_lengths` does, for all rows at once."""
-        length_a = (a.splits[1:] - a.splits[:-1])[:, None]
-        length_b = tf.zeros_like(length_a) if b is None else (b.splits[1:] - b.splits[:-1])[:, None]
+        length_a = _lengths(a)
+        length_b = tf.zeros_like(length_a) if b is None else _lengths(b)
         if self.max_seq_length is None:
             return length_a, length_b
         limit = self.max_seq_length - (2 if b is None else 3)
@@ -220,6 +228,8 @@ class InGraphTokenizer(keras.layers.Layer):
             kept_a = tf.minimum(length_a, tf.maximum(limit - length_b, (limit + 1) // 2))
             return kept_a, tf.minimum(length_b, limit - kept_a)
         excess = tf.maximum(length_a + length_b - limit, 0)
+        if self.truncation == "second_then_first":
+            return tf.minimum(length_a, limit), tf.maximum(length_b - excess, 0)
         kept_a = length_a - (excess if self.truncation == "only_first" else 0)
         kept_b = length_b - (excess if self.truncation == "only_second" else 0)
         fits = (kept_a >= 0) & (kept_b >= 0) & (kept_a + kept_b <= limit)
@@ -240,6 +250,11 @@ class InGraphTokenizer(keras.layers.Layer):
             "max_seq_length": self.max_seq_length,
             "truncation": self.truncation,
         }
+
+
+def _lengths(pieces: Pieces) -> tf.Tensor:
+    """The number of pieces of each text, [B, 1]."""
+    return (pieces.splits[1:] - pieces.splits[:-1])[:, None]
 
 
 def _take(values: tf.Tensor, splits: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
