@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+import tf_bert
 from tf_bert.configs import BertConfig
 
 PUBLISHED = {  # bert_config.json of Google's multi_cased_L-12_H-768_A-12: keys in the order of its file
@@ -124,6 +125,15 @@ def test_unusable_values_are_refused_by_name(tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as error:
         BertConfig.from_json_file(path)
     assert str(path) in str(error.value)
+
+
+def test_the_heads_are_looked_at_where_a_model_is_made():
+    config = BertConfig(vocab_size=99, hidden_size=37)
+    assert json.loads(config.to_json_string())["hidden_size"] == 37
+    assert BertConfig.from_dict(config.to_dict()) == config
+    for model in (tf_bert.Bert, tf_bert.BertForPreTraining, tf_bert.BertClassifier):
+        with pytest.raises(ValueError, match="^BertConfig: hidden_size 37 is not a multiple of num_attention_heads 12"):
+            model(config)
 
 
 def test_missing_vocab_size_and_broken_files(tmp_path):

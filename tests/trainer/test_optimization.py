@@ -163,6 +163,52 @@ def test_a_pattern_that_matches_nothing_warns():
         AdamWeightDecay(0.1, 0.01).build(variables(norm__gamma=(2,)))
 
 
+@pytest.mark.parametrize("make", [AdamWeightDecayOptimizer, Lamb])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_variables_of_tensorflow_move_as_those_of_keras(make, steps):
+    random = np.random.default_rng(1)
+    values = {"dense/kernel": random.normal(size=(4, 3)), "dense/bias": random.normal(size=3), "gamma": np.ones(3)}
+    ours = [keras.Variable(value, dtype="float32", name=name.rsplit("/")[-1]) for name, value in values.items()]
+    theirs = [tf.Variable(value.astype("float32"), name=name) for name, value in values.items()]
+    decay = {"weight_decay_rate": 0.1} if make is AdamWeightDecayOptimizer else {"weight_decay": 0.1}
+    optimizers = [
+        make(0.1, exclude_from_weight_decay=["bias", "gamma"], global_clipnorm=1.0, **decay) for _ in range(2)
+    ]
+    for _ in range(steps):
+        gradients = [tf.constant(random.normal(size=value.shape), "float32") for value in values.values()]
+        gradients[2] = tf.zeros(3)  # moves by decay alone, and is not decayed
+        for optimizer, variables in zip(optimizers, (ours, theirs), strict=True):
+            optimizer.apply_gradients(list(zip(gradients, variables, strict=True)), global_step=None)
+    for our, their in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(our.numpy(), their.numpy())
+    np.testing.assert_array_equal(theirs[2], np.ones(3))
+    assert np.abs(theirs[0] - values["dense/kernel"]).max() > 0.01
+    assert optimizers[1].iterations == steps
+
+
+def test_variables_of_tensorflow_are_excluded_by_name_slice_or_one_by_one():
+    w, b = tf.Variable([1.0, 1.0], name="w"), tf.Variable([1.0, 1.0], name="b")
+    optimizer = AdamWeightDecay(0.1, 0.5, exclude_from_weight_decay=())
+    optimizer.exclude_from_weight_decay(var_list=[b])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(w, [0, 0])) + 0.0 * tf.reduce_sum(b)
+    optimizer.apply_gradients(zip(tape.gradient(loss, [w, b]), [w, b], strict=True))
+    np.testing.assert_allclose(w, [0.95 - 0.1 * 0.2 / (0.004**0.5 + 1e-6), 0.95], rtol=1e-6)
+    np.testing.assert_array_equal(b, [1.0, 1.0])
+    same = [tf.Variable(1.0), tf.Variable(1.0)]
+    optimizer = AdamWeightDecay(0.1, 0.5, exclude_from_weight_decay=())
+    optimizer.exclude_from_weight_decay(var_list=same[:1])
+    with pytest.raises(ValueError, match="2 variables are named 'Variable'.* give each a name of its own"):
+        optimizer.apply([tf.constant(1.0)] * 2, same)
+
+
+def test_the_original_way_of_making_an_optimizer_is_refused():
+    with pytest.raises(
+        TypeError, match="create_optimizer takes init_lr, num_train_steps, num_warmup_steps and no loss"
+    ):
+        create_optimizer(tf.constant(1.0), 5e-5, 100, 10, False)
+
+
 def test_sparse_gradients_move_every_row():
     (table,) = variables(word_embeddings=(4, 2))
     (dense_table,) = variables(word_embeddings=(4, 2))

@@ -38,6 +38,9 @@ class Config:
                 raise ValueError(f"{type(self).__name__}: {field.name} must be at least {least}, not {value}")
             if field.name.endswith("_prob") and not 0 <= value < 1:
                 raise ValueError(f"{type(self).__name__}: {field.name} must lie in [0, 1), not {value}")
+
+    def check_heads(self) -> None:
+        """Raises ValueError where the heads do not divide the width."""
         width, heads = getattr(self, "hidden_size", 0), getattr(self, "num_attention_heads", 1)
         if width % heads:
             name = type(self).__name__
@@ -82,14 +85,17 @@ class Config:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is not a JSON object, or `from_dict` refuses it; the message names the file.
+            ValueError: it is not a JSON object, `from_dict` refuses it, or the heads do not divide the width; the
+                message names the file.
         """
         with open_binary(json_file) as file:
             try:
                 json_object = json.loads(file.read().decode("utf-8"))
                 if not isinstance(json_object, dict):
                     raise ValueError(f"expected a JSON object, found {type(json_object).__name__}")
-                return cls.from_dict(json_object)
+                config = cls.from_dict(json_object)
+                config.check_heads()
+                return config
             except ValueError as error:
                 raise ValueError(f"{os.fspath(json_file)}: {error}") from None
 

@@ -24,7 +24,8 @@ class BertConfig(Config):
         initializer_range: standard deviation of the truncated normal that initialises kernels and tables.
 
     Raises:
-        ValueError: a value is of the wrong type or out of range, or the heads do not divide the hidden size.
+        ValueError: a value is of the wrong type or out of range. Whether the heads divide the hidden size is looked at
+            where a model is made of the configuration, as in the original, and where a file is read.
 
     Example:
         >>> config = BertConfig(vocab_size=30522, type_vocab_size=2)

@@ -57,6 +57,7 @@ class GPTConfig(Config):
     def __post_init__(self):
         """Raises ValueError for a value that no GPT could be built from."""
         super().__post_init__()
+        self.check_heads()
         if self.end_id is not None and not 0 <= self.end_id < self.vocab_size:
             raise ValueError(f"GPTConfig: end_id {self.end_id} lies outside vocab_size {self.vocab_size}")
         if self.attention_window is not None and self.attention_window < 1:

@@ -155,6 +155,7 @@ class TransformerConfig(TranslationConfig):
     def __post_init__(self):
         """Raises ValueError for a value that no Transformer could be built from."""
         super().__post_init__()
+        self.check_heads()
         if self.position_embedding not in ("sinusoidal", "learned"):
             raise ValueError(
                 "TransformerConfig: position_embedding must be 'sinusoidal' or 'learned', "

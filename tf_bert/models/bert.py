@@ -48,7 +48,8 @@ class Bert(Checkpointed, Configured, Trainer):
 
     Raises:
         ValueError: an id lies outside its table (in eager calls; compiled code gives NaN in its place), the sequence is
-            longer than the position table, there are no ``input_ids``, or there is an unknown input.
+            longer than the position table, there are no ``input_ids``, or there is an unknown input; the heads
+            of ``config`` do not divide its width.
 
     Example:
         >>> bert = Bert(BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2))
@@ -72,6 +73,7 @@ class Bert(Checkpointed, Configured, Trainer):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
+        config.check_heads()
         self.config, self.use_one_hot_embeddings = config, use_one_hot_embeddings
         self.attention = get_implementation(attention)
         self.embeddings = BertEmbeddings(

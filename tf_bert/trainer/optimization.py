@@ -9,6 +9,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -58,6 +59,16 @@ def clip_by_norm(gradients: Sequence[tf.Tensor], norm: tf.Tensor, largest: float
     return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
 
+def path_of(variable: keras.Variable | tf.Variable) -> str:
+    """Returns the path of a Keras variable, or the name of a TensorFlow one without its ``:0``.
+
+    Example:
+        >>> path_of(tf.Variable(0.0, name="dense/bias")), path_of(keras.Variable(0.0, name="gamma"))
+        ('dense/bias', 'gamma')
+    """
+    return variable.path if hasattr(variable, "path") else variable.name.partition(":")[0]
+
+
 class _ByPath:
     """What AdamWeightDecay and Lamb share (mix-in): decay and rate by a variable's path, and clipping of the sum.
 
@@ -90,7 +101,7 @@ class _ByPath:
         """
         if self.built:
             raise ValueError("exclude_from_weight_decay() has to be called before the optimizer is built")
-        exact = [f"^{re.escape(variable.path)}$" for variable in var_list or ()]
+        exact = [f"^{re.escape(path_of(variable))}$" for variable in var_list or ()]
         self.not_decayed = [*(var_names or ()), *exact]
 
     def build(self, variables) -> None:
@@ -98,13 +109,23 @@ class _ByPath:
         if self.built:
             return
         super().build(variables)
-        paths = [variable.path for variable in variables]
+        paths = [path_of(variable) for variable in variables]
+        self._check_distinct(paths)
         self._decayed = [not any(re.search(pattern, path) for pattern in self.not_decayed) for path in paths]
         self._factors = _layer_factors(paths, self.layer_decay)
         for i, path in enumerate(paths):
             found = [factor for pattern, factor in self.rate_factors.items() if re.search(pattern, path)]
             self._factors[i] *= found[0] if found else 1.0
         self._warn(paths)
+
+    def _check_distinct(self, paths: list[str]) -> None:
+        """Variables that are excluded one by one are known by their paths."""
+        for path in {path for path in paths if paths.count(path) > 1}:
+            if f"^{re.escape(path)}$" in self.not_decayed:
+                raise ValueError(
+                    f"{paths.count(path)} variables are named {path!r}, so one of them cannot be excluded from weight "
+                    "decay: give each a name of its own"
+                )
 
     def _warn(self, paths: list[str]) -> None:
         decays = self.weight_decay and self.not_decayed
@@ -123,6 +144,15 @@ class _ByPath:
                 f"exclude_from_weight_decay={self.not_decayed} matches them",
                 stacklevel=4,
             )
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name: str | None = None):
+        """Updates variables, of Keras or of TensorFlow, from pairs of gradient and variable.
+
+        Args:
+            grads_and_vars: the pairs. What has no gradient stays as it is.
+            global_step, name: as in the original, which does nothing with them: ``iterations`` counts the steps here.
+        """
+        return super().apply_gradients(grads_and_vars)
 
     def rate_factor(self, variable) -> float:
         """What the rate of a variable is multiplied by; a variable with 0 is frozen."""
@@ -349,7 +379,7 @@ def create_optimizer(
     init_lr: float,
     num_train_steps: int,
     num_warmup_steps: int | None = 0,
-    *,
+    *original: Any,
     optimizer: str = "adamw",
     decay: str = "original",
     weight_decay_rate: float = 0.01,
@@ -367,6 +397,7 @@ def create_optimizer(
         init_lr: peak learning rate.
         num_train_steps: updates until the rate is 0.
         num_warmup_steps: updates of the linear warm-up.
+        *original: nothing: further arguments mean that the original's ``create_optimizer`` was meant, and are refused.
         optimizer: ``"adamw"`` (the original's) or ``"lamb"`` (Keras's).
         decay: see `WarmupDecay`.
         weight_decay_rate: see `AdamWeightDecay`.
@@ -385,11 +416,21 @@ def create_optimizer(
     Returns:
         A Keras optimizer for ``model.compile``.
 
+    Raises:
+        TypeError: the arguments are those of the original, ``(loss, init_lr, num_train_steps, num_warmup_steps,
+            use_tpu)``: it made the operation that minimises a loss in a TensorFlow 1 graph.
+        ValueError: an unknown ``optimizer`` or ``decay``.
+
     Example:
         >>> optimizer = create_optimizer(1e-4, num_train_steps=100, num_warmup_steps=10)
         >>> round(float(optimizer.learning_rate), 6)
         0.0
     """
+    if original:
+        raise TypeError(
+            "create_optimizer takes init_lr, num_train_steps, num_warmup_steps and no loss: give what it returns to "
+            "model.compile, and fit minimises the model's loss"
+        )
     schedule = WarmupDecay(init_lr, num_train_steps, num_warmup_steps, decay)
     rate_factors = dict.fromkeys(frozen, 0.0)
     if head_lr is not None:
