@@ -425,3 +425,21 @@ def test_notes(tmp_path, capsys):
     path.write_text("One.\n\nTwo.\n\nThree. Four.")
     assert main([f"--input_file={path}", f"--output_file={tmp_path}/out.txt", "--document_break=blank_line"]) == 0
     assert "note: 2 of 3 documents have one sentence" in capsys.readouterr().err
+
+
+def test_wrapped_lines_are_joined_without_a_blank_between_chinese_characters():
+    text = (
+        "北京时间今天上午九点，国家主席在人民大会堂会见了来访的客人。他说：“欢迎。”“谢谢。”客人在1998年到过北京大学。"
+        * 2
+    )
+    for width in (12, 20, 38):
+        lines = [text[start : start + width] for start in range(0, len(text), width)]
+        for line_breaks in ("auto", "join"):
+            found = sentences(lines, guess_layout(lines, "auto", line_breaks))
+            assert "".join(found) == text, (width, line_breaks)
+    thai = "ภาษาไทยไม่เว้นวรรคระหว่างคำ"
+    assert next(sentences([thai[:9], thai[9:]], guess_layout([], "auto", "join"))) == thai
+    assert (
+        next(sentences(["한국어는 낱말을", "띄어 쓴다"], guess_layout([], "auto", "join")))
+        == "한국어는 낱말을 띄어 쓴다"
+    )

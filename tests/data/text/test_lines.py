@@ -182,3 +182,37 @@ def test_an_output_must_not_be_an_input(three_files):
     for output in ("a.txt", "./folder/../a.txt", "link.txt", "gs://bucket/x"):
         with pytest.raises(ValueError, match="it is one of the input files"):
             refuse_outputs_among(["b.txt", "a.txt", "gs://bucket/x"], [output])
+
+
+@pytest.mark.parametrize(
+    "name, encoding, text",
+    [
+        ("GB18030", "gb18030", "今天天气很好，我们去公园散步。你吃饭了吗？"),
+        ("BIG5", "big5", "人人生而自由，在尊嚴和權利上一律平等。"),
+        ("SHIFT_JIS", "cp932", "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"),
+        ("EUC-JP", "euc_jp", "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"),
+        ("EUC-KR", "euc_kr", "대한민국은 민주공화국이다. 대한민국의 주권은 국민에게 있다."),
+        ("UTF-16", "utf-16", "今天天气很好，我们去公园散步。"),
+    ],
+)
+def test_other_encodings_are_named_and_can_be_read(tmp_path, name, encoding, text):
+    path = tmp_path / "text.txt"
+    path.write_bytes(f"{text}\r\n\n{text}\n".encode(encoding))
+    with pytest.raises(ValueError, match=f"looks like {name}: give --encoding={name.lower()} .* iconv -f {name} "):
+        list(read_lines(path))
+    assert list(read_lines(path, encoding=name.lower())) == [text, "", text]
+
+
+def test_bytes_that_are_no_text_are_not_called_latin1(tmp_path):
+    path = tmp_path / "image.bin"
+    path.write_bytes(bytes(range(256)) * 8)
+    with pytest.raises(ValueError, match="its encoding is not recognised: convert the file to UTF-8 first$"):
+        list(read_lines(path))
+
+
+def test_an_encoding_that_is_none(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("text")
+    for name in ("base64", "klingon"):
+        with pytest.raises(ValueError, match=f"unknown encoding '{name}'; known are such as utf-8, utf-16, "):
+            list(read_lines(path, encoding=name))

@@ -92,3 +92,21 @@ def test_nothing_is_lost(text):
 def test_long_text_without_end_takes_linear_time(part):
     """A quadratic pattern would take many minutes here."""
     assert len("".join(split_sentences(part * 30_000 + ". B")).replace(" ", "")) >= 30_000
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("第一，要快；第二，要好；第三，要省。", ["第一，要快；", "第二，要好；", "第三，要省。"]),
+        ("他慢慢地走了……我们也走了。", ["他慢慢地走了……", "我们也走了。"]),
+        ("我……我不知道。", ["我……我不知道。"]),
+        ("她说：“我不知道……”然后哭了。", ["她说：“我不知道……”", "然后哭了。"]),
+        ("今天下雨．明天晴．价格是３．５元。", ["今天下雨．", "明天晴．", "价格是３．５元。"]),
+        ("今天很好.我们走吧.增长1.5亿.", ["今天很好.", "我们走吧.", "增长1.5亿."]),
+        ("他说：“走吧。”然后离开了。（完。）", ["他说：“走吧。”", "然后离开了。", "（完。）"]),
+        ("「行こう！」と言った。本当？！そうだ。", ["「行こう！」", "と言った。", "本当？！", "そうだ。"]),
+        ("พ.ศ. ๒๕๔๐ วันนี้", ["พ.ศ. ๒๕๔๐ วันนี้"]),
+    ],
+)
+def test_ends_of_sentences_in_scripts_of_the_east(text, expected):
+    assert split_sentences(text) == expected

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tf_bert.data.text.characters import columns, is_unspaced, join_lines
 from tf_bert.data.text.lines import expand_input_files, read_lines
 from tf_bert.data.text.sentences import split_sentences
 from tf_bert.json_files import parse_json, parse_json_object
@@ -21,7 +22,7 @@ LINE_BREAKS = ("auto", "join", "keep")
 FORMATS = ("auto", "text", "jsonl")
 
 _LOOKED_AT_LINES, _LOOKED_AT_CHARACTERS = 5_000, 1_000_000  # of each file, to see how it is laid out
-_WRAPPED = 20, 100  # widths at which people wrap lines; Chinese ones are the narrow ones
+_WRAPPED = 20, 100  # columns at which people wrap lines
 _HEADING_CHARACTERS = 60  # documents all of whose paragraphs are shorter are headings of the next
 _LONGEST_PARAGRAPH = 1_000_000
 _OPENING = 1_000  # characters of a document by which its side of the split is decided
@@ -157,7 +158,7 @@ def guess_layout(lines: list[str], document_break: str = "auto", line_breaks: st
         >>> str(guess_layout(["It was late.", "It rained.", "", "Another one.", "It is short."]))
         'a paragraph a line, documents end at an empty line'
     """
-    lengths = [len(line.rstrip()) for line in lines]
+    lengths = [columns(line.rstrip()) for line in lines]
     followed = sorted(length for length, next_one in itertools.pairwise(lengths) if length and next_one)
     # Wrapped lines are nearly as long as the longest; few lines stick out, such as addresses that cannot be wrapped.
     width = followed[int(0.98 * (len(followed) - 1))] if followed else 0
@@ -209,8 +210,8 @@ def _paragraphs(lines: Iterable[str], layout: Layout) -> Iterator[str]:
             heading = True
         elif line:
             # textwrap and text editors wrap at hyphens too: "built-" and "in" are one word.
-            glue = "" if not paragraph or re.search(r"\w-$", last) or _is_chinese(last[-1], line[0]) else " "
-            paragraph += glue + line
+            whole = not paragraph or re.search(r"\w-$", last)
+            paragraph = paragraph + line if whole else join_lines(paragraph, line)
             last = line
     if paragraph:
         yield paragraph
@@ -220,13 +221,8 @@ def _goes_on(line: str, next_line: str, width: int, length: int) -> bool:
     """Whether the paragraph goes on: a wrapped line has no room for the first word of the next."""
     if not width or length > _LONGEST_PARAGRAPH:
         return False
-    first_word = 1 if _is_chinese(line[-1], next_line[0]) else len(next_line.split(None, 1)[0])
-    return len(line) + 1 + first_word > 0.9 * width or next_line[0].islower()
-
-
-def _is_chinese(*characters: str) -> bool:
-    """Whether all are Chinese or Japanese characters or marks, between which no space belongs."""
-    return all("\u2e80" <= character <= "\u9fff" or "\uff00" <= character <= "\uffef" for character in characters)
+    first_word = next_line[0] if is_unspaced(next_line[0]) else next_line.split(None, 1)[0]
+    return columns(line) + 1 + columns(first_word) > 0.9 * width or next_line[0].islower()
 
 
 class HeldOutSplit:

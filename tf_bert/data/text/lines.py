@@ -2,21 +2,25 @@
 
 The facts are the original's (``tf.gfile.GFile.readline``): a line ends only at ``\\n``, never at U+2028 or a lone
 carriage return; ``\\r`` bytes are dropped wherever they stand; the bytes must be UTF-8. Beyond the original, a byte
-order mark at the start of a file is dropped, gzip files are read as text, and an error says where the fault is.
+order mark at the start of a file is dropped, gzip files and other encodings that are named are read as text, and an
+error says where the fault is and which encoding the file is likely to have.
 """
 
 import glob
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
 
+from tf_bert.data.text.encodings import likely_encoding, python_name
 from tf_bert.files import file_size, is_remote, open_binary
 from tf_bert.progress import Progress
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"  # never the start of UTF-8 text
 _PROGRESS_BYTES = 1 << 18
+_SAMPLE_BYTES = 1 << 17  # by which an encoding is recognised
 
 
 def expand_input_files(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
@@ -90,8 +94,8 @@ def total_size(paths: Sequence[str]) -> int:
     return sum(file_size(path) for path in paths)
 
 
-def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Iterator[str]:
-    """Yields the lines of a UTF-8 text file, one at a time.
+def read_lines(path: str | os.PathLike, progress: Progress | None = None, encoding: str = "utf-8") -> Iterator[str]:
+    """Yields the lines of a text file, one at a time.
 
     Lines end only at ``\\n``; it and every ``\\r`` are removed, other blanks stay. U+2028, form feeds and NUL
     characters are ordinary characters here. A byte order mark at the start of the file is dropped (the original keeps
@@ -100,9 +104,11 @@ def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Ite
     Args:
         path: a local path, or one with a scheme that ``tf.io.gfile`` knows.
         progress: is told of the bytes read from the disk (from a pipe: of the bytes of text).
+        encoding: of the file.
 
     Raises:
-        ValueError: the file is not UTF-8 (says at which byte offset) or is a damaged gzip file.
+        ValueError: the file has another encoding (names the byte offset and the likely encoding), the encoding is
+            unknown, or it is a damaged gzip file.
         FileNotFoundError, IsADirectoryError, PermissionError, OSError: the file cannot be opened.
 
     Example:
@@ -113,7 +119,7 @@ def read_lines(path: str | os.PathLike, progress: Progress | None = None) -> Ite
         ...     list(read_lines(file.name))
         ['One', 'two\\u2028still two']
     """
-    return (line for _, line in lines_from(path, 0, progress))
+    return (line for _, line in lines_from(path, 0, progress, encoding))
 
 
 def is_compressed(path: str | os.PathLike) -> bool:
@@ -122,10 +128,12 @@ def is_compressed(path: str | os.PathLike) -> bool:
         return file.peek(2)[:2] == _GZIP_MAGIC
 
 
-def lines_from(path: str | os.PathLike, start: int = 0, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
+def lines_from(
+    path: str | os.PathLike, start: int = 0, progress: Progress | None = None, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
     """Yields the lines that begin at byte ``start`` or later, each with the byte where it begins; see `read_lines`.
 
-    Only what is not compressed can be read from the middle.
+    Only what is not compressed, and not UTF-16 or UTF-32, can be read from the middle.
 
     Example:
         >>> import tempfile
@@ -135,7 +143,12 @@ def lines_from(path: str | os.PathLike, start: int = 0, progress: Progress | Non
         ...     list(lines_from(file.name, 2)), next(lines_from(file.name, 4))
         ([(4, 'two'), (8, 'three')], (4, 'two'))
     """
-    path = os.fspath(path)
+    path, encoding = os.fspath(path), python_name(encoding)
+    if encoding.startswith(("utf-16", "utf-32")):  # a line end is no byte there
+        if start:
+            raise ValueError(f"{path}: {encoding} cannot be read from the middle; convert the file to UTF-8 first")
+        yield from _wide_lines(path, progress, encoding)
+        return
     with open_binary(path) as raw:
         compressed = raw.peek(2)[:2] == _GZIP_MAGIC
         stream = gzip.GzipFile(fileobj=raw) if compressed else raw
@@ -156,9 +169,9 @@ def lines_from(path: str | os.PathLike, start: int = 0, progress: Progress | Non
                 line = line[skipped:]
                 kept = line.replace(b"\r", b"")
                 try:
-                    text = kept.decode("utf-8")
+                    text = kept.decode(encoding)
                 except UnicodeDecodeError as error:
-                    raise ValueError(_not_utf8(path, line, at + skipped, error, compressed)) from None
+                    raise ValueError(_undecodable(path, line, at + skipped, error, compressed)) from None
                 yield at, text[:-1] if text.endswith("\n") else text
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path}: damaged gzip file: {error}") from None
@@ -166,12 +179,46 @@ def lines_from(path: str | os.PathLike, start: int = 0, progress: Progress | Non
             progress.update((raw.tell() if seekable else offset) - reported)
 
 
-def _not_utf8(path: str, line: bytes, start: int, error: UnicodeDecodeError, compressed: bool) -> str:
+def _wide_lines(path: str, progress: Progress | None, encoding: str) -> Iterator[tuple[int, str]]:
+    """The lines of a file in UTF-16 or UTF-32, each with the byte where it would begin in UTF-8."""
+    with open_binary(path) as raw:
+        compressed = raw.peek(2)[:2] == _GZIP_MAGIC
+        stream = gzip.GzipFile(fileobj=raw) if compressed else raw
+        at = 0
+        try:
+            for line in io.TextIOWrapper(stream, encoding, newline="\n"):
+                line = line.removesuffix("\n").replace("\r", "")
+                yield at, line.removeprefix("\ufeff") if at == 0 else line
+                at += len(line.encode("utf-8", "surrogatepass")) + 1
+        except UnicodeError as error:
+            raise ValueError(f"{path}: not valid {encoding}: {error}{_advice(path)}") from None
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: damaged gzip file: {error}") from None
+    if progress is not None:
+        progress.update(total_size([path]))
+
+
+def _undecodable(path: str, line: bytes, start: int, error: UnicodeDecodeError, compressed: bool) -> str:
     """Says which byte is wrong; the offset counts the carriage returns that were dropped before decoding."""
-    position = [place for place, byte in enumerate(line) if byte != ord("\r")][error.start]
-    where = start + position
+    places = [place for place, byte in enumerate(line) if byte != ord("\r")]
+    position = places[min(error.start, len(places) - 1)]
     of = " of the decompressed text" if compressed else ""
-    message = f"{path}: not valid UTF-8 at byte offset {where}{of} (byte 0x{line[position]:02x}, {error.reason})"
-    if start == 0 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return message + f"; it looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8 {path}"
-    return message + "; convert the file to UTF-8 first, as with iconv -f LATIN1 -t UTF-8"
+    name = "UTF-8" if error.encoding == "utf-8" else error.encoding
+    return (
+        f"{path}: not valid {name} at byte offset {start + position}{of} (byte 0x{line[position]:02x}, "
+        f"{error.reason}){_advice(path)}"
+    )
+
+
+def _advice(path: str) -> str:
+    """How to read a file in another encoding, as far as the file tells which one it has."""
+    with open_binary(path) as raw:
+        compressed = raw.peek(2)[:2] == _GZIP_MAGIC
+        sample = (gzip.GzipFile(fileobj=raw) if compressed else raw).read(_SAMPLE_BYTES)
+    likely = likely_encoding(sample)
+    if likely is None:
+        return "; its encoding is not recognised: convert the file to UTF-8 first"
+    return (
+        f"; it looks like {likely}: give --encoding={likely.lower()} where the command has that flag, or convert it "
+        f"with iconv -f {likely} -t UTF-8 {path}"
+    )

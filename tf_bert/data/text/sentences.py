@@ -1,7 +1,8 @@
 """Splits a paragraph into sentences, in any language that marks where they end.
 
 The marks are Unicode's (property Sentence_Break of UAX 29, as the `regex` library has it): . ! ? and their likes in
-other scripts (。 ！ ？ । ؟ ۔ ። ။ ։), with the quotes and brackets that close after them. What UAX 29 leaves open is
+other scripts (。 ！ ？ । ؟ ۔ ። ။ ։), with the quotes and brackets that close after them; in Chinese also ；, ……, and
+． or . after a character without case. What UAX 29 leaves open is
 decided by what stands around: abbreviations, initials, decimals, ellipses, a question inside a quotation.
 Thai, Lao and other scripts that do not mark the ends of sentences are not split.
 """
@@ -28,13 +29,17 @@ AFTER_ORDINALS = frozenset(
     "januar februar märz april mai juni juli august september oktober november dezember jahrhundert".split()
 )
 
+_CJK = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]"
 _CLOSERS = r"""(?: [\p{Pe}\p{Pf}\p{Pi}"'*_] | \[\d+\] | [ ]»(?=[ ]|$) )*+"""
 # Where a sentence may end. Marks of other scripts need no blank behind them, and there an opening quote (as in 。“)
-# belongs to the next sentence; ! and ? need none between letters of scripts without case, as in 你好!今天.
+# belongs to the next sentence; ! and ? need none between letters of scripts without case, as in 你好!今天. Nor do . ．
+# and …… between Chinese, Japanese and Korean letters; …… needs three of them before it (not 我……我不知道).
 _BOUNDARY = regex.compile(
     rf"""
-    (?P<mark> [[\p{{SB=STerm}}]--[!?]] [\p{{SB=STerm}}\p{{SB=ATerm}}…]*+ ) [\p{{Pe}}\p{{Pf}}"']*+ [ ]?
+    (?P<mark> [[[\p{{SB=STerm}}]--[!?]]；] [\p{{SB=STerm}}\p{{SB=ATerm}}…；]*+ ) [\p{{Pe}}\p{{Pf}}"'＂＇]*+ [ ]?
     | (?<= \p{{Lo}} ) (?P<tight> [!?]++ ) [\p{{Pe}}\p{{Pf}}]*+ (?= [\p{{Ps}}\p{{Pi}}]*+ \p{{Lo}} )
+    | (?<= {_CJK} [\p{{Pe}}\p{{Pf}}]? ) (?P<east> [.．](?![.．…]) | (?<= {_CJK}{{3}} ) (?: …{{2,}}+ | \.{{6,}}+ ) )
+      [\p{{Pe}}\p{{Pf}}]*+ (?= [\p{{Ps}}\p{{Pi}}]*+ {_CJK} )
     | (?P<stop> \. (?: [ ]\. )++ | [.!?…․﹒．]++ ) {_CLOSERS} (?P<blank> [ ]? )
     """,
     regex.VERBOSE | regex.V1,
@@ -73,7 +78,7 @@ def split_sentences(text: str) -> list[str]:
         end = match.end()
         if match["mark"]:
             ends = not _CONTINUES_AFTER_MARK.match(text, end)
-        elif match["tight"]:
+        elif match["tight"] or match["east"]:
             ends = True
         else:
             ends = match["blank"] != "" and not continues.match(text, end) and not _is_abbreviation(text, start, match)
@@ -102,7 +107,7 @@ def _is_abbreviation(text: str, start: int, match: regex.Match) -> bool:
         return not before[: found.start()].rpartition(" ")[0].rpartition(" ")[2][:1].islower()
     if len(word) == 1 and word.islower():  # "z. B.", not the name of a variable
         return _LETTER_AND_STOP.match(text, match.end()) is not None
-    if word.lower() != word.upper() and _LETTERS_WITH_STOPS.fullmatch(word):
+    if ("." in word or word.lower() != word.upper()) and _LETTERS_WITH_STOPS.fullmatch(word):
         return True  # initials, U.S., e.g., z.B.
     word = word.lower()
     if word in ABBREVIATIONS:
