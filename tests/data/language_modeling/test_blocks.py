@@ -15,7 +15,8 @@ from tf_bert.commands import create_language_modeling_data, generate, run_langua
 from tf_bert.configs import GPTConfig
 from tf_bert.data.language_modeling import blocks as lm
 from tf_bert.data.language_modeling.input import block_errors, eval_dataset, find_blocks, train_dataset
-from tf_bert.data.tfrecord.files import RecordWriter, read_records
+from tf_bert.data.tfrecord.files import RecordWriter, encode_example, read_records
+from tf_bert.data.tfrecord.sidecar import write_sidecar
 from tf_bert.models.gpt import GPT
 from tf_bert.tokenization.byte_pair import GPT1Tokenizer, GPT2Tokenizer
 from tf_bert.training import language_modeling
@@ -255,6 +256,35 @@ def test_mistakes(folder, tmp_path):
     ):
         list(eval_dataset(blocks, 4, vocab_size=250))
     assert len(list(read_records(folder / "held.tfrecord"))) == sum(blocks.counts())
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"input_ids": [1, 2]}, "record 2: input_ids has 2 values, expected 3"),
+        ({"input_ids": [1, -2, 3]}, "record 2: input_ids holds -2, expected 0 to 8; were the records made"),
+        ({"num_tokens": [4]}, "record 2: num_tokens holds 4, expected 0 to 3"),
+        ({"num_bytes": [1 << 40]}, "record 2: num_bytes holds 1099511627776, expected 0 to 2147483647"),
+        ({"document_ids": [0, -1, 0]}, "record 2: document_ids holds -1"),
+        ({"document_ids": [0.0, 0.0, 0.0]}, "record 2: document_ids holds 0.0, expected whole numbers"),
+    ],
+)
+def test_values_of_a_later_record_are_named(tmp_path, changes, said):
+    block = {"input_ids": [1, 2, 3], "document_ids": [0, 0, 1], "num_tokens": [3], "num_bytes": [9]}
+    with RecordWriter(tmp_path / "a") as writer:
+        writer.write(encode_example(block))
+        writer.write(encode_example(block | changes))
+    blocks = find_blocks(str(tmp_path / "a"))
+    with pytest.raises(ValueError, match=f"a: {said}"), block_errors(blocks, 9):
+        list(eval_dataset(blocks, 2, vocab_size=9))
+    with RecordWriter(tmp_path / "a") as writer:
+        writer.write(encode_example(block | changes))
+    if "input_ids" not in changes:
+        with pytest.raises(ValueError, match=f"a: {said.replace('2', '1', 1)}"):
+            find_blocks(str(tmp_path / "a"))
+    write_sidecar(tmp_path / "a", {"block_size": 7})
+    with pytest.raises(ValueError, match="a: record 1: .* has . values, expected 8"):
+        find_blocks(str(tmp_path / "a"))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -16,8 +17,7 @@ from tf_bert.data.pretraining.input import (
     record_errors,
     train_dataset,
 )
-from tf_bert.data.tfrecord.files import RecordWriter, encode_example
-from tf_bert.data.tfrecord.input_pipeline import count_records
+from tf_bert.data.tfrecord.files import RecordWriter, count_records, encode_example, masked_crc32c, read_records
 from tf_bert.data.tfrecord.sidecar import read_sidecar, remove_sidecar, write_sidecar
 from tf_bert.training.runs import set_seed
 
@@ -136,9 +136,12 @@ def test_workers_share_the_records(records, workers):
 def test_lengths_come_from_the_first_record_or_the_sidecar(tmp_path):
     path = write(tmp_path / "a", [1], length=24, predictions=3)
     assert (find_records(path).max_seq_length, find_records(path).max_predictions_per_seq) == (24, 3)
-    (tmp_path / "a.json").write_text(json.dumps({"max_seq_length": 48, "max_predictions_per_seq": 6}))
+    (tmp_path / "a.json").write_text(json.dumps({"max_seq_length": 24, "max_predictions_per_seq": 3}))
     found = find_records(path)
-    assert (found.max_seq_length, found.max_predictions_per_seq) == (48, 6)
+    assert (found.max_seq_length, found.max_predictions_per_seq) == (24, 3)
+    (tmp_path / "a.json").write_text(json.dumps({"max_seq_length": 48, "max_predictions_per_seq": 3}))
+    with pytest.raises(ValueError, match=r"a: record 1: input_ids has 24 values, expected 48 \(.*a.json notes other"):
+        find_records(path)
 
 
 def test_other_lengths_are_named(tmp_path):
@@ -191,7 +194,9 @@ def test_other_data_is_named(tmp_path):
         find_records(str(tmp_path / "text"))
     with RecordWriter(tmp_path / "squad") as writer:
         writer.write(encode_example({"input_ids": [1, 2], "unique_ids": [3]}))
-    with pytest.raises(ValueError, match="squad holds no pre-training examples: input_mask.*missing, found input_ids"):
+    with pytest.raises(
+        ValueError, match="squad: record 1 is no pre-training example: input_mask.*missing, found input_ids"
+    ):
         find_records(str(tmp_path / "squad"))
 
 
@@ -202,19 +207,57 @@ def test_counting_records(files, tmp_path):
     data = whole.read_bytes()
     for cut in (1, 20, len(data) - 1):
         (tmp_path / "cut").write_bytes(data[:cut])
-        with pytest.raises(ValueError, match="cut: record [13] is cut short"):
+        with pytest.raises(ValueError, match="cut: record [13], which begins at byte .*, is cut short"):
             count_records(tmp_path / "cut")
+        with pytest.raises(ValueError, match="cut: record [13], which begins at byte .*, is cut short"):
+            find_records(str(tmp_path / "cut"))
 
 
 def test_damage_is_named(files, tmp_path):
     data = bytearray(open(files[1], "rb").read())
     data[2000] ^= 1
     (tmp_path / "damaged").write_bytes(data)
-    (tmp_path / "cut").write_bytes(data[:1000])
-    for name, said in (("damaged", r"damaged: record \d+, which begins at byte"), ("cut", "cut: record .* cut short")):
-        found = find_records([files[0], str(tmp_path / name)])
-        with pytest.raises(ValueError, match=said), record_errors(found):
-            collections.deque(eval_dataset(found, 4, repeat=False), maxlen=0)
+    found = find_records([files[0], str(tmp_path / "damaged")])
+    with pytest.raises(ValueError, match=r"damaged: record \d+, which begins at byte"), record_errors(found):
+        collections.deque(eval_dataset(found, 4, repeat=False), maxlen=0)
+
+
+@pytest.mark.parametrize("length", [1 << 60, (1 << 63) + 5, (1 << 64) - 3])
+def test_a_length_beyond_the_file_is_named_before_anything_is_read(tmp_path, length):
+    """TensorFlow would end the program: it makes room for as many bytes as the record says it has."""
+    header = struct.pack("<Q", length)
+    path = write(tmp_path / "a", [1])
+    with open(path, "ab") as file:
+        file.write(header + struct.pack("<I", masked_crc32c(header)) + b"xyz")
+    with pytest.raises(ValueError, match=f"a: record 2, .* is cut short: 3 of {length + 4:,} bytes are there"):
+        find_records(path)
+    with pytest.raises(ValueError, match="a: record 2, .* is cut short"):
+        list(read_records(path))
+
+
+def test_a_sidecar_is_compared_with_its_records(tmp_path):
+    path = write(tmp_path / "a", [1, 2])
+    write_sidecar(path, {"records": 3})
+    with pytest.raises(ValueError, match="a holds 2 records, and .*a.json notes 3"):
+        find_records(path)
+
+
+@pytest.mark.parametrize(
+    "noted, said",
+    [
+        ({"records": "2"}, "records is '2', expected a whole number"),
+        ({"max_seq_length": -1}, "max_seq_length is -1, expected a whole number"),
+        ({"vocab_size": None}, "vocab_size is None, expected a whole number"),
+        ({"next_sentence": 1}, "next_sentence is 1, expected true or false"),
+        ({"special_ids": [1]}, r"special_ids is \[1\], expected an object of whole numbers"),
+        ({"masking": "dinamic"}, "masking is 'dinamic', expected 'static' or 'dynamic'"),
+    ],
+)
+def test_a_sidecar_of_other_kinds_is_named(tmp_path, noted, said):
+    path = write(tmp_path / "a", [1, 2])
+    write_sidecar(path, noted)
+    with pytest.raises(ValueError, match=f"a.json: {said}"):
+        find_records(path)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +273,12 @@ def test_damage_is_named(files, tmp_path):
         ("masked_lm_ids", 2, VOCAB, "masked_lm_ids holds 100"),
         ("segment_ids", 9, 2, "segment_ids holds 2, expected 0 to 1; the model needs a larger type_vocab_size"),
         ("masked_lm_positions", 0, LENGTH, "masked_lm_positions holds 16, expected 0 to 15"),
+        ("masked_lm_positions", 0, LENGTH - 1, "masked_lm_positions holds 15, where input_mask is 0"),
+        ("next_sentence_labels", 0, 7, "next_sentence_labels holds 7, expected 0 to 1"),
+        ("input_mask", 3, 2, "input_mask holds 2, expected 0 to 1"),
+        ("masked_lm_weights", 0, np.nan, "masked_lm_weights holds nan, expected 0.0 or 1.0"),
+        ("masked_lm_weights", 0, -1.0, "masked_lm_weights holds -1.0, expected 0.0 or 1.0"),
+        ("masked_lm_weights", 1, 0.5, "masked_lm_weights holds 0.5, expected 0.0 or 1.0"),
     ],
 )
 @pytest.mark.parametrize("read", [eval_dataset, train_dataset])
@@ -242,6 +291,28 @@ def test_ids_beyond_the_tables_are_named(tmp_path, feature, position, value, sai
     found, limits = find_records(str(tmp_path / "a")), id_limits(VOCAB, 2)
     with pytest.raises(ValueError, match=f"a: record 2: {said}"), record_errors(found, limits):
         next(iter(read(found, 2, limits=limits)))
+
+
+@pytest.mark.parametrize("feature, values", [("input_ids", [1.0] * LENGTH), ("masked_lm_weights", [1] * PREDICTIONS)])
+def test_a_later_record_of_another_type_is_named(tmp_path, feature, values):
+    with RecordWriter(tmp_path / "a") as writer:
+        writer.write(encode_example(example(0)))
+        writer.write(encode_example(example(1) | {feature: values}))
+    found = find_records(str(tmp_path / "a"))
+    with pytest.raises(ValueError, match=f"a: record 2: {feature} holds {values[0]}, expected"), record_errors(found):
+        next(iter(train_dataset(found, 2)))
+
+
+@pytest.mark.parametrize(
+    "said, record", [("missing, found input_ids", {"input_ids": [7] * LENGTH}), ("is no pre", b"x")]
+)
+def test_a_later_record_of_something_else_is_named(tmp_path, said, record):
+    with RecordWriter(tmp_path / "a") as writer:
+        writer.write(encode_example(example(0)))
+        writer.write(record if isinstance(record, bytes) else encode_example(record))
+    found = find_records(str(tmp_path / "a"))
+    with pytest.raises(ValueError, match=f"a: record 2.*{said}"), record_errors(found):
+        next(iter(train_dataset(found, 2)))
 
 
 def test_a_later_record_of_another_length_is_named(tmp_path):

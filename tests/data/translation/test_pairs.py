@@ -207,8 +207,6 @@ class TestBatches:
         assert whole[:number] != whole[number : 2 * number]  # another order in the second pass
 
     def test_records_that_do_not_fit(self, records, made, tmp_path):
-        import tensorflow as tf
-
         from tf_bert.data.translation.input import (
             Batching,
             eval_dataset,
@@ -226,15 +224,29 @@ class TestBatches:
             writer.write(encode_example({"source_ids": [4]}))
         with pytest.raises(ValueError, match="a.tfrecord.json is not there; see create_translation_data"):
             find_translation_records(str(path))
-        sidecar = read_sidecar(records.files[0])
+        sidecar = {**read_sidecar(records.files[0]), "records": 1, "lengths": {"1": 1}}
+        write_sidecar(path, {**sidecar, "records": 2})
+        with pytest.raises(ValueError, match="a.tfrecord holds 1 records, and .*a.tfrecord.json notes 2"):
+            find_translation_records(str(path))
+        write_sidecar(path, {**sidecar, "lengths": {"1": 2}})
+        with pytest.raises(ValueError, match="a.tfrecord.json notes the lengths of other pairs than its 1 records"):
+            find_translation_records(str(path))
         write_sidecar(path, {**sidecar, "target_vocab_sha256": "other"})
         with pytest.raises(ValueError, match="do not go together: target_vocab_sha256"):
             find_translation_records([records.files[0], str(path)])
-        write_sidecar(path, {**sidecar, "lengths": {"1": 1}})
+        write_sidecar(path, sidecar)
         alone = find_translation_records(str(path))
-        with pytest.raises(ValueError, match="record 1: target_ids is missing or empty"):
-            with translation_record_errors(alone):
-                raise tf.errors.InvalidArgumentError(None, None, "bad")
+        for record, said in (
+            ({"source_ids": [4]}, "record 1: target_ids missing, found source_ids"),
+            ({"source_ids": [4], "target_ids": np.zeros(0, np.int64)}, "record 1: target_ids has 0 values"),
+            ({"source_ids": [4], "target_ids": [0.5]}, "record 1: target_ids holds 0.5, expected whole numbers"),
+            ({"source_ids": [4], "target_ids": [-1]}, "record 1: target_ids holds -1, expected 0 to"),
+            ({"source_ids": [4, 4], "target_ids": [4]}, "record 1 has a side of 2 ids, and .* notes 1 as the longest"),
+        ):
+            with RecordWriter(path) as writer:
+                writer.write(encode_example(record))
+            with pytest.raises(ValueError, match=said), translation_record_errors(alone):
+                list(eval_dataset(alone, Batching(100)))
 
 
 def test_scores():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import tensorflow as tf
 
+from tf_bert.data.tfrecord.features import Feature, assert_values, check_example
 from tf_bert.data.tfrecord.files import decode_example, read_records
 from tf_bert.data.tfrecord.input_pipeline import (
     SHUFFLE_BUFFER,
@@ -53,10 +54,14 @@ def find_blocks(patterns: str | os.PathLike | Sequence) -> BlockFiles:
     """
     files, sidecars = files_and_sidecars(patterns)
     sizes = {}
-    for path in files:
+    for path, sidecar in zip(files, sidecars, strict=True):
         record = next(read_records(path), None)
         if record is not None:
-            sizes[path] = len(_decode(path, record)["input_ids"]) - 1
+            example = _decode(path, record)
+            sizes[path] = sidecar.get("block_size", len(example["input_ids"]) - 1)
+            if sizes[path] < 1:
+                raise ValueError(f"{path}: record 1: input_ids has {sizes[path] + 1} values, expected 2 or more")
+            check_example(example, _features(sizes[path], None), f"{path}: record 1")
     if not sizes:
         raise ValueError(f"no record in {', '.join(files)}")
     (first, size), *others = sizes.items()
@@ -67,11 +72,11 @@ def find_blocks(patterns: str | os.PathLike | Sequence) -> BlockFiles:
     return BlockFiles(tuple(files), size, tuple(sidecars))
 
 
-def _decode(path: str, record: bytes) -> dict[str, list]:
+def _decode(path: str, record: bytes, number: int = 1) -> dict[str, list]:
     try:
         example = decode_example(record)
     except ValueError as error:
-        raise ValueError(f"{path} holds no blocks of tokens: {error}") from None
+        raise ValueError(f"{path}: record {number} is no block of tokens: {error}") from None
     missing = {"input_ids", "document_ids", "num_tokens", "num_bytes"} - set(example)
     if missing:
         raise ValueError(
@@ -132,17 +137,12 @@ def _parsed(
     dataset: tf.data.Dataset, blocks: BlockFiles, vocab_size: int | None, end_id: int | None, mask_documents: bool
 ) -> tf.data.Dataset:
     length = blocks.block_size + 1
-    features = {
-        name: tf.io.FixedLenFeature([size], tf.int64)
-        for name, size in {"input_ids": length, "document_ids": length, "num_tokens": 1, "num_bytes": 1}.items()
-    }
+    features = _features(blocks.block_size, vocab_size)
+    specs = {name: feature.spec() for name, feature in features.items()}
 
     def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        example = {k: tf.cast(v, tf.int32) for k, v in tf.io.parse_example(serialized, features).items()}
+        example = assert_values(tf.io.parse_example(serialized, specs), features)
         ids, documents = example["input_ids"], example["document_ids"]  # [B, S + 1]
-        if vocab_size is not None:
-            inside = (tf.reduce_min(ids) >= 0) & (tf.reduce_max(ids) < vocab_size)
-            tf.debugging.Assert(inside, [f"input_ids outside 0 to {vocab_size - 1}"])
         real = tf.range(length)[None] < example["num_tokens"]
         weights = real[:, 1:]
         if mask_documents:
@@ -160,6 +160,18 @@ def _parsed(
     return dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
+def _features(block_size: int, vocab_size: int | None) -> dict[str, Feature]:
+    """What each record has to hold."""
+    length = block_size + 1
+    hint = "were the records made with a larger vocabulary than the model's?"
+    return {
+        "input_ids": Feature(length) if vocab_size is None else Feature(length, vocab_size, hint),
+        "document_ids": Feature(length),
+        "num_tokens": Feature(1, length + 1),
+        "num_bytes": Feature(1),
+    }
+
+
 def block_errors(blocks: BlockFiles, vocab_size: int) -> contextlib.AbstractContextManager[None]:
     """Turns what TensorFlow says about bad records inside the block into an error that names the file and the record.
 
@@ -175,16 +187,7 @@ def check_blocks(blocks: BlockFiles, vocab_size: int) -> None:
     Raises:
         ValueError: names the file, the number of the record, what was found and what was expected.
     """
+    features = _features(blocks.block_size, vocab_size)
     for path in blocks.files:
         for number, record in enumerate(read_records(path), 1):
-            ids = _decode(path, record)["input_ids"]
-            if len(ids) != blocks.block_size + 1:
-                raise ValueError(
-                    f"{path}: record {number}: input_ids has {len(ids)} values, expected {blocks.block_size + 1}"
-                )
-            worst = next((value for value in ids if not 0 <= value < vocab_size), None)
-            if worst is not None:
-                raise ValueError(
-                    f"{path}: record {number}: input_ids holds {worst}, expected 0 to {vocab_size - 1}; were the "
-                    "records made with a larger vocabulary than the model's?"
-                )
+            check_example(_decode(path, record, number), features, f"{path}: record {number}")

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tf_bert.data.pretraining.dynamic_masking import DynamicMasking
 from tf_bert.data.pretraining.packing import EXAMPLE_LENGTHS, RowSize
+from tf_bert.data.tfrecord.features import Feature, assert_values, check_example
 from tf_bert.data.tfrecord.files import decode_example, read_records
 from tf_bert.data.tfrecord.input_pipeline import (
     SHUFFLE_BUFFER,
@@ -27,6 +28,8 @@ from tf_bert.data.tfrecord.input_pipeline import (
     files_and_sidecars,
     shuffled_passes,
 )
+from tf_bert.data.tfrecord.sidecar import sidecar_path
+from tf_bert.files import is_remote
 
 SEQUENCE_FEATURES = ("input_ids", "input_mask", "segment_ids")
 PREDICTION_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
@@ -125,7 +128,7 @@ def find_records(
         if expected["max_predictions_per_seq"]:
             masking = dataclasses.replace(masking, max_predictions_per_seq=expected["max_predictions_per_seq"])
         expected["max_predictions_per_seq"] = masking.max_predictions_per_seq
-    return RecordFiles(
+    records = RecordFiles(
         tuple(files),
         expected["max_seq_length"],
         expected["max_predictions_per_seq"],
@@ -134,6 +137,23 @@ def find_records(
         _agreed(files, sidecars, "next_sentence", True),
         RowSize.of({"packed_length": _agreed(files, sidecars, "packed_length", None), **expected}),
     )
+    _check_first_records(records)
+    return records
+
+
+def _check_first_records(records: RecordFiles) -> None:
+    """Compares the first record of each file with what is noted; of remote files only of the first."""
+    features, first = _features(records, None), True
+    for path in records.files:
+        record = next(read_records(path), None) if first or not is_remote(path) else None
+        if record is None:
+            continue
+        first = False
+        try:
+            check_example(_decode(path, record, records), features, f"{path}: record 1")
+        except ValueError as error:
+            noted = os.path.exists(sidecar_path(path))
+            raise ValueError(f"{error}{f' ({sidecar_path(path)} notes other records)' if noted else ''}") from None
 
 
 def _agreed(files: Sequence[str], sidecars: Sequence[Mapping], key: str, default):
@@ -159,21 +179,21 @@ def _lengths(path: str, sidecar: Mapping) -> dict[str, int | None] | None:
     return {"max_seq_length": len(example["input_ids"]), "max_predictions_per_seq": len(example["masked_lm_positions"])}
 
 
-def _decode(path: str, record: bytes, dynamic: bool = False, packed: bool = False) -> dict[str, list]:
+def _decode(path: str, record: bytes, records: RecordFiles | None = None, number: int = 1) -> dict[str, list]:
     try:
         example = decode_example(record)
     except ValueError as error:
-        raise ValueError(f"{path} holds no pre-training examples: {error}") from None
-    if EXAMPLE_LENGTHS in example and not packed:
+        raise ValueError(f"{path}: record {number} is no pre-training example: {error}") from None
+    if EXAMPLE_LENGTHS in example and not (records and records.row):
         raise ValueError(f"{path} was made with --packed_length, but the {path}.json that says how is not there")
     missing = {*SEQUENCE_FEATURES, *PREDICTION_FEATURES, "next_sentence_labels"} - set(example)
     if WORD_STARTS in example:
         missing -= set(PREDICTION_FEATURES)
-        if not dynamic:
+        if not (records and records.masking):
             raise ValueError(f"{path} was made with --masking=dynamic, but the {path}.json that says how is not there")
     if missing:
         raise ValueError(
-            f"{path} holds no pre-training examples: {', '.join(sorted(missing))} missing, "
+            f"{path}: record {number} is no pre-training example: {', '.join(sorted(missing))} missing, "
             f"found {', '.join(sorted(example)) or 'nothing'}"
         )
     return example
@@ -269,20 +289,16 @@ def _parsed(
     number: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> tf.data.Dataset:
     """Parses batches of records, checks ids, and masks what has no masks by the ``number`` of each record."""
-    features = {
-        name: tf.io.FixedLenFeature([length], tf.float32 if name == "masked_lm_weights" else tf.int64)
-        for name, length in _feature_lengths(records).items()
-    }
-    limits = _feature_limits(records, limits)
+    features = _features(records, limits)
+    specs = {name: feature.spec() for name, feature in features.items()}
     masking = records.masking and dataclasses.replace(records.masking, seed=seed)
 
     def parse(batch_number: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch = tf.io.parse_example(serialized, features)
-        for name, limit in limits.items():
-            inside = (tf.reduce_min(batch[name]) >= 0) & (tf.reduce_max(batch[name]) < limit)
-            tf.debugging.Assert(inside, [f"{name} outside 0 to {limit - 1}"])
-        # TensorFlow's accelerators take int32 only, and int64 is twice the bytes.
-        batch = {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in batch.items()}
+        batch = assert_values(tf.io.parse_example(serialized, specs), features)
+        if masking is None:
+            real = tf.gather(batch["input_mask"], batch["masked_lm_positions"], batch_dims=1) == 1
+            real |= batch["masked_lm_weights"] == 0.0
+            tf.debugging.Assert(tf.reduce_all(real), ["masked_lm_positions at padding"])
         if not records.next_sentence:
             del batch["next_sentence_labels"]
         if records.row:
@@ -300,25 +316,30 @@ def _parsed(
     )
 
 
-def _feature_lengths(records: RecordFiles) -> dict[str, int]:
-    """What each record holds: feature -> number of values."""
+def _features(records: RecordFiles, limits: Mapping[str, int] | None) -> dict[str, Feature]:
+    """What each record has to hold."""
     row = records.row or RowSize(records.max_seq_length, records.max_predictions_per_seq, 1)
-    lengths = dict.fromkeys(SEQUENCE_FEATURES, row.length)
+    features = {
+        "input_ids": Feature(row.length),
+        "input_mask": Feature(row.length, 2),
+        "segment_ids": Feature(row.length),
+        "next_sentence_labels": Feature(row.examples, 2),
+    }
     if records.masking:
-        lengths[WORD_STARTS] = row.length
+        features[WORD_STARTS] = Feature(row.length, 2)
     else:
-        lengths |= dict.fromkeys(PREDICTION_FEATURES, row.predictions)
+        features |= {
+            "masked_lm_positions": Feature(row.predictions, row.length),
+            "masked_lm_ids": Feature(row.predictions),
+            "masked_lm_weights": Feature(row.predictions, None),
+        }
     if records.row:
-        lengths[EXAMPLE_LENGTHS] = row.examples
-    return lengths | {"next_sentence_labels": row.examples}
-
-
-def _feature_limits(records: RecordFiles, limits: Mapping[str, int] | None) -> dict[str, int]:
-    """Feature -> smallest value that is too large, for the features that the records hold."""
-    limits = {"masked_lm_positions": records.record_length, **(limits or {})}
-    if records.row:
-        limits[EXAMPLE_LENGTHS] = records.max_seq_length + 1
-    return {name: limit for name, limit in limits.items() if name in _feature_lengths(records)}
+        features[EXAMPLE_LENGTHS] = Feature(row.examples, records.max_seq_length + 1)
+    for name, limit in (limits or {}).items():
+        if name in features:
+            hint = _OUTSIDE.get(name, features[name].hint)
+            features[name] = dataclasses.replace(features[name], limit=limit, hint=hint)
+    return features
 
 
 def record_errors(
@@ -342,20 +363,24 @@ def check_records(records: RecordFiles, limits: Mapping[str, int] | None = None)
     Raises:
         ValueError: names the file, the number of the record, the feature, what was found and what was expected.
     """
-    lengths = _feature_lengths(records)
-    limits = _feature_limits(records, limits)
+    features = _features(records, limits)
     for path in records.files:
         for number, record in enumerate(read_records(path), 1):
-            example = _decode(path, record, dynamic=records.masking is not None, packed=records.row is not None)
-            for name, length in lengths.items():
-                if len(example[name]) != length:
-                    raise ValueError(
-                        f"{path}: record {number}: {name} has {len(example[name])} values, expected {length}"
-                    )
-            for name, limit in limits.items():
-                worst = next((value for value in example[name] if not 0 <= value < limit), None)
-                if worst is not None:
-                    hint = _OUTSIDE.get(name, "make the records again")
-                    raise ValueError(
-                        f"{path}: record {number}: {name} holds {worst}, expected 0 to {limit - 1}; {hint}"
-                    )
+            where = f"{path}: record {number}"
+            example = _decode(path, record, records, number)
+            check_example(example, features, where)
+            _check_places(example, where)
+            if records.row and sum(example[EXAMPLE_LENGTHS]) > records.row.length:
+                found = sum(example[EXAMPLE_LENGTHS])
+                raise ValueError(f"{where}: {EXAMPLE_LENGTHS} add up to {found}, expected at most {records.row.length}")
+
+
+def _check_places(example: Mapping[str, Sequence], where: str) -> None:
+    """Raises ValueError where padding is to be predicted."""
+    for position, weight in zip(
+        example.get("masked_lm_positions", ()), example.get("masked_lm_weights", ()), strict=False
+    ):
+        if weight and not example["input_mask"][position]:
+            raise ValueError(
+                f"{where}: masked_lm_positions holds {position}, where input_mask is 0; make the records again"
+            )

@@ -23,15 +23,26 @@ import functools
 import struct
 from collections.abc import Iterator
 from os import PathLike, fspath
+from typing import BinaryIO
 
 import google_crc32c
 
 from tf_bert.data.tfrecord.example_codec import decode_example, encode_example
-from tf_bert.files import atomic_writer, open_binary
+from tf_bert.files import atomic_writer, file_size, open_binary
 
-__all__ = ["RecordWriter", "decode_example", "encode_example", "frame", "masked_crc32c", "read_records"]
+__all__ = [
+    "RecordWriter",
+    "count_records",
+    "decode_example",
+    "encode_example",
+    "frame",
+    "masked_crc32c",
+    "read_records",
+]
 
 _MASK_DELTA = 0xA282EAD8
+_HEADER_BYTES = 12
+_PART_BYTES = 1 << 24
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -111,15 +122,10 @@ def read_records(path: str | PathLike) -> Iterator[bytes]:
     offset = 0
     number = 1
     with open_binary(path) as file:
-        while header := file.read(12):
+        while header := file.read(_HEADER_BYTES):
             where = f"{path}: record {number}, which begins at byte {offset:,},"
-            if len(header) < 12:
-                raise ValueError(f"{where} is cut short: {len(header)} bytes of its 12-byte header are there")
-            (length,) = struct.unpack_from("<Q", header)
-            if header != _frame_header(length):
-                hint = "; is this a TFRecord file (compressed ones are not read)?" if number == 1 else ""
-                raise ValueError(f"{where} has a damaged header: the checksum of its length does not match{hint}")
-            body = file.read(length + 4)
+            length = _length(header, where, number)
+            body = _read(file, length + 4)
             if len(body) < length + 4:
                 raise ValueError(f"{where} is cut short: {len(body):,} of {length + 4:,} bytes are there")
             data = body[:length]
@@ -128,3 +134,48 @@ def read_records(path: str | PathLike) -> Iterator[bytes]:
             yield data
             offset += 16 + length
             number += 1
+
+
+def count_records(path: str | PathLike) -> int:
+    """Counts the records of a TFRecord file by the lengths of its frames, without reading what they hold.
+
+    Raises:
+        ValueError: for a file that is cut short, damaged or no TFRecord file; see `read_records`.
+    """
+    path = fspath(path)
+    size = file_size(path)
+    offset = 0
+    number = 1
+    with open_binary(path) as file:
+        while offset < size:
+            where = f"{path}: record {number}, which begins at byte {offset:,},"
+            length = _length(file.read(_HEADER_BYTES), where, number)
+            left = size - offset - _HEADER_BYTES
+            if left < length + 4:
+                raise ValueError(f"{where} is cut short: {left:,} of {length + 4:,} bytes are there")
+            offset += 16 + length
+            file.seek(offset)
+            number += 1
+    return number - 1
+
+
+def _length(header: bytes, where: str, number: int) -> int:
+    """The length of a record, by the header of its frame."""
+    if len(header) < _HEADER_BYTES:
+        raise ValueError(f"{where} is cut short: {len(header)} bytes of its {_HEADER_BYTES}-byte header are there")
+    (length,) = struct.unpack_from("<Q", header)
+    if header != _frame_header(length):
+        hint = "; is this a TFRecord file (compressed ones are not read)?" if number == 1 else ""
+        raise ValueError(f"{where} has a damaged header: the checksum of its length does not match{hint}")
+    return length
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """Reads as much as is there, in parts: a length that lies claims no memory."""
+    if size <= _PART_BYTES:
+        return file.read(size)
+    parts = []
+    while size > 0 and (part := file.read(min(size, _PART_BYTES))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -2,16 +2,17 @@
 
 import contextlib
 import os
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
 from tf_bert.data.text.lines import expand_input_files
-from tf_bert.data.tfrecord.sidecar import read_sidecar
-from tf_bert.files import file_size, open_binary
+from tf_bert.data.tfrecord.files import count_records
+from tf_bert.data.tfrecord.sidecar import read_sidecar, sidecar_path
+from tf_bert.files import file_size, is_remote
 
 FILES_READ_AT_ONCE = 4
+_CHECKED_BYTES = 4 << 30
 SHUFFLE_BUFFER = 10_000
 
 
@@ -24,10 +25,34 @@ def files_and_sidecars(patterns: str | os.PathLike | Sequence) -> tuple[list[str
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
+        ValueError: a file is cut short or no TFRecord file, or holds another number of records than is noted.
     """
     paths = expand_input_files(patterns)
     files = [path for path in paths if not (path.endswith(".json") and path.removesuffix(".json") in paths)]
-    return files, [read_sidecar(path) for path in files]
+    sidecars = [read_sidecar(path) for path in files]
+    _check_frames(files, sidecars)
+    return files, sidecars
+
+
+def _check_frames(files: Sequence[str], sidecars: Sequence[Mapping]) -> None:
+    """Compares the lengths in TFRecord files with their sizes, and their records with what is noted.
+
+    TensorFlow ends the program where a length is too large for the memory. The first `_CHECKED_BYTES` of local files
+    are looked at, which takes seconds; what is beyond, or remote, is believed.
+    """
+    checked = 0
+    for path, sidecar in zip(files, sidecars, strict=True):
+        if is_remote(path) or not os.path.isfile(path):
+            continue
+        checked += file_size(path)
+        if checked > _CHECKED_BYTES:
+            return
+        found = count_records(path)
+        if sidecar.get("records", found) != found:
+            raise ValueError(
+                f"{path} holds {found} records, and {sidecar_path(path)} notes {sidecar['records']}: one of the two "
+                "was replaced; make the records again"
+            )
 
 
 def check_same(files: Sequence[str], sidecars: Sequence[Mapping], keys: Sequence[str]) -> None:
@@ -72,25 +97,6 @@ def check_vocab_size(path: str, sidecar: Mapping, vocab_size: int, key: str = "v
             f"{path} was made with a vocabulary of {sidecar[key]} pieces ({path}.json), and the configuration has "
             f"{key} {vocab_size}: ids would lie beyond the table"
         )
-
-
-def count_records(path: str | os.PathLike) -> int:
-    """Counts the records of a TFRecord file by the lengths of its frames, without reading what they hold.
-
-    Raises:
-        ValueError: when the file is cut short or its frames do not fit.
-    """
-    size = file_size(path)
-    count = offset = 0
-    with open_binary(path) as file:
-        while offset < size:
-            header = file.read(8)
-            offset += 16 + (struct.unpack("<Q", header)[0] if len(header) == 8 else size)
-            if offset > size:
-                raise ValueError(f"{os.fspath(path)}: record {count + 1} is cut short, or this is no TFRecord file")
-            file.seek(offset)
-            count += 1
-    return count
 
 
 def count_each(files: Sequence[str], sidecars: Sequence[Mapping]) -> list[int]:

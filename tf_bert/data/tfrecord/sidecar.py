@@ -15,6 +15,56 @@ from typing import Any
 from tf_bert.files import atomic_writer, is_remote, remove_file
 from tf_bert.json_files import read_json_object
 
+_LARGEST = 1 << 24  # of lengths and vocabularies
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value
+
+
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and value <= _LARGEST
+
+
+# What readers rely on: kind -> what is expected, whether a value is that, names.
+_KINDS = (
+    ("a whole number", _is_number, {"records"}),
+    (
+        f"a whole number up to {_LARGEST}",
+        _is_size,
+        {"max_seq_length", "max_predictions_per_seq", "vocab_size", "block_size", "max_length"}
+        | {"source_vocab_size", "target_vocab_size"},
+    ),
+    (
+        f"null or a whole number up to {_LARGEST}",
+        lambda value: value is None or _is_size(value),
+        {"packed_length", "end_id"},
+    ),
+    ("a number from 0 to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1, {"masked_lm_prob"}),
+    (
+        "true or false",
+        lambda value: isinstance(value, bool),
+        {"do_lower_case", "next_sentence", "do_whole_word_mask", "source_do_lower_case", "target_do_lower_case"},
+    ),
+    ("'static' or 'dynamic'", lambda value: value in ("static", "dynamic"), {"masking"}),
+    (
+        "a text",
+        lambda value: isinstance(value, str),
+        {"kind", "tokenizer", "vocab_file", "vocab_sha256"}
+        | {f"{side}_vocab_{what}" for side in ("source", "target") for what in ("file", "sha256")},
+    ),
+    (
+        "an object of whole numbers",
+        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+        {"special_ids", "lengths"},
+    ),
+    (
+        "a list of whole numbers",
+        lambda value: isinstance(value, list) and all(map(_is_size, value)),
+        {"excluded_replacement_ids"},
+    ),
+)
+
 
 def sidecar_path(records: str | os.PathLike) -> str:
     """The name of the file beside ``records``."""
@@ -41,7 +91,7 @@ def read_sidecar(records: str | os.PathLike) -> dict[str, Any]:
         Its sidecar, or ``{}`` where there is no such file.
 
     Raises:
-        ValueError: when it is no JSON object.
+        ValueError: when it is no JSON object, or a value is of another kind than it has to be.
 
     Example:
         >>> import tempfile
@@ -54,8 +104,18 @@ def read_sidecar(records: str | os.PathLike) -> dict[str, Any]:
     """
     path = sidecar_path(records)
     try:
-        return read_json_object(path)
+        sidecar = read_json_object(path)
+        _check_kinds(sidecar, path)
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise ValueError(f"{error}; delete it, and lengths are read from the records") from None
+        raise ValueError(f"{error}; make the records again (masked ones of one example are read without it)") from None
+    return sidecar
+
+
+def _check_kinds(sidecar: Mapping[str, Any], path: str) -> None:
+    """Raises ValueError where a value that readers rely on is of another kind."""
+    for expected, is_right, names in _KINDS:
+        for name in names & sidecar.keys():
+            if not is_right(sidecar[name]):
+                raise ValueError(f"{path}: {name} is {sidecar[name]!r:.40}, expected {expected}")

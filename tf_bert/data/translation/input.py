@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from tf_bert.data.tfrecord.features import Feature, assert_values, check_example
 from tf_bert.data.tfrecord.files import decode_example, read_records
 from tf_bert.data.tfrecord.input_pipeline import errors_checked_by, files_and_sidecars, shuffled_passes
 from tf_bert.data.translation.pairs import KIND
@@ -24,6 +25,8 @@ from tf_bert.data.translation.pairs import KIND
 SHUFFLE_BUFFER = 20_000
 BATCHES_SHUFFLED = 64
 SIDES = ("source_ids", "target_ids")
+_NEEDED = [f"{side}_{what}" for side in ("source", "target") for what in ("vocab_file", "vocab_sha256", "vocab_size")]
+_NEEDED += ["source_do_lower_case", "target_do_lower_case", "lengths", "records"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +75,17 @@ def find_translation_records(patterns: str | os.PathLike | Sequence) -> Translat
         if sidecar.get("kind") != KIND:
             found = f"says it holds {sidecar.get('kind', 'something else')}" if sidecar else "is not there"
             raise ValueError(f"{path} holds no parallel text of ours: {path}.json {found}; see create_translation_data")
+        lacking = [key for key in _NEEDED if key not in sidecar]
+        if lacking:
+            raise ValueError(f"{path}.json does not note {', '.join(lacking)}: make the records again")
         first = first or sidecar
         for key in ("source_vocab_sha256", "target_vocab_sha256"):
             if sidecar[key] != first[key]:
                 raise ValueError(f"records do not go together: {key} differs between {files[0]} and {path}")
+        if not all(length.isdecimal() and int(length) > 0 for length in sidecar["lengths"]):
+            raise ValueError(f"{path}.json: lengths are {', '.join(sidecar['lengths'])}, expected numbers from 1")
+        if sum(sidecar["lengths"].values()) != sidecar["records"]:
+            raise ValueError(f"{path}.json notes the lengths of other pairs than its {sidecar['records']} records")
         lengths.update({int(length): number for length, number in sidecar["lengths"].items()})
     if not lengths:
         raise ValueError(f"no record in {', '.join(files)}")
@@ -218,17 +228,18 @@ def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data
     """Batches of one pass."""
     widths = batching.widths(records)
     rows = [batching.rows(width) for width in widths]
-    features = {name: tf.io.RaggedFeature(tf.int64) for name in SIDES}
+    features = _features(limits)
+    specs = {name: feature.spec() for name, feature in features.items()}
 
     def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        pair = tf.io.parse_single_example(record, features)
-        for name, limit in zip(SIDES, limits or (), strict=False):
-            inside = (tf.reduce_min(pair[name]) >= 0) & (tf.reduce_max(pair[name]) < limit)
-            tf.debugging.Assert(inside, [f"{name} outside 0 to {limit - 1}"])
+        pair = assert_values(tf.io.parse_single_example(record, specs), features)
+        for name, ids in pair.items():
+            fits = (tf.size(ids) > 0) & (tf.size(ids) <= records.longest)
+            tf.debugging.Assert(fits, [f"{name} of another length than noted"])
         return {
             name.replace("ids", part): value
-            for name in SIDES
-            for part, value in (("ids", tf.cast(pair[name], tf.int32)), ("mask", tf.ones_like(pair[name], tf.int32)))
+            for name, ids in pair.items()
+            for part, value in (("ids", ids), ("mask", tf.ones_like(ids)))
         }
 
     def length(pair: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -259,6 +270,15 @@ def _batches(serialized, records, batching: Batching, limits, pad_id) -> tf.data
     )
 
 
+def _features(limits: tuple[int, int] | None) -> dict[str, Feature]:
+    """What each record has to hold."""
+    hint = "were the records made with a larger vocabulary than the model's?"
+    return {
+        name: Feature(None) if limit is None else Feature(None, limit, hint)
+        for name, limit in zip(SIDES, limits or (None, None), strict=True)
+    }
+
+
 def translation_record_errors(
     records: TranslationRecords, limits: tuple[int, int] | None = None
 ) -> contextlib.AbstractContextManager[None]:
@@ -276,15 +296,18 @@ def check_translation_records(records: TranslationRecords, limits: tuple[int, in
     Raises:
         ValueError: names the file, the number of the record, the feature, what was found and what was expected.
     """
+    features = _features(limits)
     for path in records.files:
         for number, record in enumerate(read_records(path), 1):
-            example = decode_example(record)
-            for name, limit in zip(SIDES, limits or (None, None), strict=True):
-                if not example.get(name):
-                    raise ValueError(f"{path}: record {number}: {name} is missing or empty")
-                if limit and not 0 <= min(example[name]) <= max(example[name]) < limit:
-                    wrong = next(value for value in example[name] if not 0 <= value < limit)
-                    raise ValueError(
-                        f"{path}: record {number}: {name} holds {wrong}, expected 0 to {limit - 1}; were the records "
-                        "made with a larger vocabulary than the model's?"
-                    )
+            where = f"{path}: record {number}"
+            try:
+                example = decode_example(record)
+            except ValueError as error:
+                raise ValueError(f"{where} is no pair of texts: {error}") from None
+            check_example(example, features, where)
+            longest = max(len(example[name]) for name in SIDES)
+            if longest > records.longest:
+                raise ValueError(
+                    f"{where} has a side of {longest} ids, and the .json beside the records notes {records.longest} as "
+                    "the longest: make the records again"
+                )
