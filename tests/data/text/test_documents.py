@@ -17,7 +17,16 @@ from tests.support import ROOT
 from tests.test_files import as_ordinary_user, full_disk  # noqa: F401
 from tf_bert.commands.prepare_corpus import main
 from tf_bert.data.text.builtin_corpus import builtin_corpus, prose_paragraphs
-from tf_bert.data.text.documents import HeldOutSplit, Layout, find_files, guess_layout, read_documents, sentences
+from tf_bert.data.text.characters import columns
+from tf_bert.data.text.documents import (
+    HeldOutSplit,
+    Layout,
+    cut_sentence,
+    find_files,
+    guess_layout,
+    read_documents,
+    sentences,
+)
 from tf_bert.data.text.lines import read_lines
 
 WRAPPED = """THE HOUSE
@@ -443,3 +452,26 @@ def test_wrapped_lines_are_joined_without_a_blank_between_chinese_characters():
         next(sentences(["한국어는 낱말을", "띄어 쓴다"], guess_layout([], "auto", "join")))
         == "한국어는 낱말을 띄어 쓴다"
     )
+
+
+def test_paragraphs_are_documents_where_nothing_else_marks_them(tmp_path):
+    story = " ".join(["It rained all day long in the city."] * 5)
+    paragraphs, lines = "\n".join([story] * 3), "\n".join(["One sentence a line."] * 70)
+    one_line = "今天下雨。" * 70
+    assert read(tmp_path, paragraphs, alone=True).count("") == 3
+    assert read(tmp_path, "\n\n".join([story] * 3), alone=True).count("") == 3
+    assert read(tmp_path, lines, alone=True).count("") == 3  # of 30 sentences at most
+    assert read(tmp_path, one_line, alone=True).count("") == 3
+    assert read(tmp_path, paragraphs).count("") == 1  # one file of many
+    layouts = {}
+    read(tmp_path, paragraphs, alone=True, layouts=layouts)
+    assert list(layouts) == ["a paragraph a line, documents end at a paragraph, after 4 to 30 sentences"]
+
+
+def test_long_sentences_are_cut_and_nothing_is_lost(tmp_path):
+    thai = "ภาษาไทยไม่เว้นวรรคระหว่างคำ" * 20
+    for text in ("word " * 500, "一二三四五六七八九，" * 100, thai, "x" * 1000, "あ" * 100_000):
+        cut = [line for line in read(tmp_path, text, longest_sentence=64) if line]
+        assert max(map(columns, cut)) <= 64
+        assert "".join("".join(cut).split()) == "".join(text.split())
+    assert cut_sentence("一二三四，五六七八九十", 12) == ["一二三四，", "五六七八九十"]

@@ -17,7 +17,7 @@ from tf_bert.data.text.sentences import split_sentences
 from tf_bert.json_files import parse_json, parse_json_object
 from tf_bert.progress import Progress
 
-DOCUMENT_BREAKS = ("auto", "blank_line", "two_blank_lines", "file")
+DOCUMENT_BREAKS = ("auto", "blank_line", "two_blank_lines", "paragraph", "file")
 LINE_BREAKS = ("auto", "join", "keep")
 FORMATS = ("auto", "text", "jsonl")
 
@@ -25,7 +25,10 @@ _LOOKED_AT_LINES, _LOOKED_AT_CHARACTERS = 5_000, 1_000_000  # of each file, to s
 _WRAPPED = 20, 100  # columns at which people wrap lines
 _HEADING_CHARACTERS = 60  # documents all of whose paragraphs are shorter are headings of the next
 _LONGEST_PARAGRAPH = 1_000_000
+# Paragraphs as documents: one of several sentences ends a document of at least so many; no document is longer.
+_SHORTEST_DOCUMENT, _LONGEST_DOCUMENT = 4, 30
 _OPENING = 1_000  # characters of a document by which its side of the split is decided
+_CLAUSE_END = re.compile(r"[,;:،؛、，；：]\s*")
 _EXTRACTED_PAGE = re.compile(r"</?doc\b[^<>]*>")  # WikiExtractor's marks around each article
 
 
@@ -34,8 +37,9 @@ class Layout:
     """How text is laid out.
 
     Args:
-        document_break: ``"blank_line"``, ``"two_blank_lines"`` or more, or ``"file"``: what ends a document. The end
-            of a file always does.
+        document_break: ``"blank_line"``, ``"two_blank_lines"`` or more, ``"paragraph"`` (of text in which nothing marks
+            documents: a paragraph, or several short ones; 4 to 30 sentences), or ``"file"``: what ends a document. The
+            end of a file always does.
         width: the column at which lines are wrapped, so that a paragraph goes over several; 0 where each line is a
             paragraph of its own, 1 where all lines of a block are one paragraph.
     """
@@ -45,7 +49,12 @@ class Layout:
 
     def __str__(self) -> str:
         lines = {0: "a paragraph a line", 1: "a paragraph a block"}.get(self.width, f"lines wrapped at {self.width}")
-        ends = {"blank_line": "an empty line", "two_blank_lines": "two empty lines", "file": "the end of the file"}
+        ends = {
+            "blank_line": "an empty line",
+            "two_blank_lines": "two empty lines",
+            "paragraph": f"a paragraph, after {_SHORTEST_DOCUMENT} to {_LONGEST_DOCUMENT} sentences",
+            "file": "the end of the file",
+        }
         return f"{lines}, documents end at {ends[self.document_break]}"
 
 
@@ -77,20 +86,28 @@ def read_documents(
     text_field: str = "text",
     document_break: str = "auto",
     line_breaks: str = "auto",
+    alone: bool = False,
+    longest_sentence: int = 0,
+    encoding: str = "utf-8",
     progress: Progress | None = None,
     layouts: dict[str, int] | None = None,
 ) -> Iterator[str]:
     """Yields the sentences of a file, and an empty line after each document.
 
     Args:
-        path: UTF-8 text or JSON lines, may be gzipped.
+        path: text or JSON lines, may be gzipped.
         format: ``"text"``, ``"jsonl"`` (each line an object, its ``text_field`` a document), or ``"auto"``: JSON lines
             if the first line is a JSON object.
         text_field: name of the field that holds the text.
         document_break: see `Layout`. ``"auto"``: two empty lines where there are such; one empty line where blocks of
-            several unwrapped lines stand between empty lines; else the end of the file.
+            several unwrapped lines stand between empty lines; else the end of the file or, of a file that is
+            ``alone``, paragraphs.
         line_breaks: ``"join"`` the lines of a block to a paragraph, ``"keep"`` each line as a paragraph, or ``"auto"``:
             join those that are wrapped, as far as the widths of lines tell.
+        alone: whether there are few other files, so that a file is no document.
+        longest_sentence: columns after which a sentence is cut, at a comma or a blank where there is one; 0 for none.
+            Text whose script marks no ends of sentences needs it.
+        encoding: of the file.
         progress: is told of the bytes read.
         layouts: counts how often each layout was found (description -> files).
 
@@ -104,7 +121,7 @@ def read_documents(
     ):
         if value not in known:
             raise ValueError(f"{name} is {value!r}; known are {', '.join(known)}")
-    lines = read_lines(path, progress)
+    lines = read_lines(path, progress, encoding)
     head, characters = [], 0
     for line in itertools.islice(lines, _LOOKED_AT_LINES):
         head.append(line)
@@ -114,10 +131,10 @@ def read_documents(
     lines = itertools.chain(head, lines)
     if format == "jsonl" or (format == "auto" and _is_json_lines(path, head)):
         layout = f"JSON lines, a document in each {text_field!r}"
-        documents = _documents_of_json_lines(lines, path, text_field, line_breaks)
+        documents = _documents_of_json_lines(lines, path, text_field, line_breaks, longest_sentence)
     else:
-        layout = guess_layout(head, document_break, line_breaks)
-        documents = sentences(lines, layout)
+        layout = guess_layout(head, document_break, line_breaks, alone)
+        documents = sentences(lines, layout, longest_sentence)
     if layouts is not None:
         layouts[str(layout)] = layouts.get(str(layout), 0) + 1
     return documents
@@ -133,7 +150,9 @@ def _is_json_lines(path: str, head: Iterable[str]) -> bool:
         return False
 
 
-def _documents_of_json_lines(lines: Iterable[str], path: str, text_field: str, line_breaks: str) -> Iterator[str]:
+def _documents_of_json_lines(
+    lines: Iterable[str], path: str, text_field: str, line_breaks: str, longest_sentence: int
+) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -148,11 +167,13 @@ def _documents_of_json_lines(lines: Iterable[str], path: str, text_field: str, l
         # JSON may hold half a surrogate pair, which cannot be written as UTF-8.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         text_lines = text.replace("\r\n", "\n").split("\n")
-        yield from sentences(text_lines, guess_layout(text_lines, "file", line_breaks))
+        yield from sentences(text_lines, guess_layout(text_lines, "file", line_breaks), longest_sentence)
 
 
-def guess_layout(lines: list[str], document_break: str = "auto", line_breaks: str = "auto") -> Layout:
-    """Says how text is laid out, from its first lines; what is not ``"auto"`` is taken as given.
+def guess_layout(
+    lines: list[str], document_break: str = "auto", line_breaks: str = "auto", alone: bool = False
+) -> Layout:
+    """Finds out how text is laid out, from its first lines; what is not ``"auto"`` is taken as given.
 
     Example:
         >>> str(guess_layout(["It was late.", "It rained.", "", "Another one.", "It is short."]))
@@ -175,26 +196,69 @@ def guess_layout(lines: list[str], document_break: str = "auto", line_breaks: st
         elif any(later - earlier > 2 for earlier, later in itertools.pairwise(texts)):
             document_break = "two_blank_lines"
         else:
-            document_break = "blank_line" if followed and not width else "file"
+            blocks = len(texts) > 1 and texts[-1] - texts[0] >= len(texts)  # there are empty lines
+            marked = followed and not width and (blocks or not alone)
+            document_break = "blank_line" if marked else "paragraph" if alone else "file"
     return Layout(document_break, width)
 
 
-def sentences(lines: Iterable[str], layout: Layout) -> Iterator[str]:
+def sentences(lines: Iterable[str], layout: Layout, longest_sentence: int = 0) -> Iterator[str]:
     """Yields the sentences of laid-out text, and an empty line after each document."""
-    inside = False
+    inside = 0  # sentences of the document so far
     for paragraph in _paragraphs(lines, layout):
         found = split_sentences(paragraph)
-        yield from found
-        if not paragraph and inside:
+        if longest_sentence:
+            found = [part for sentence in found for part in cut_sentence(sentence, longest_sentence)]
+        for sentence in found:
+            yield sentence
+            inside += 1
+            if layout.document_break == "paragraph" and inside == _LONGEST_DOCUMENT:
+                yield ""
+                inside = 0
+        ends = not paragraph or (
+            layout.document_break == "paragraph" and len(found) > 1 and inside >= _SHORTEST_DOCUMENT
+        )
+        if ends and inside:
             yield ""
-        inside = bool(paragraph) and (inside or bool(found))
+            inside = 0
     if inside:
         yield ""
 
 
+def cut_sentence(sentence: str, longest: int) -> list[str]:
+    """Cuts a sentence into parts of at most ``longest`` columns, at a comma or a blank where its second half has one.
+
+    Example:
+        >>> cut_sentence("一二三四，五六七八九十", 12), cut_sentence("one two three", 9)
+        (['一二三四，', '五六七八九十'], ['one two', 'three'])
+    """
+    parts, start = [], 0
+    while start < len(sentence):
+        head = sentence[start : start + longest + 1]  # a blank may stand right behind what fits
+        room = _characters_within(head, longest)
+        if start + room == len(sentence):
+            place = room
+        else:
+            clauses = [match.end() for match in _CLAUSE_END.finditer(head, room // 2) if match.end() <= room]
+            place = max(clauses, default=0) or max(head.rfind(" ", room // 2), 0) or room
+        parts.append(head[:place].strip())
+        start += place
+    return list(filter(None, parts))
+
+
+def _characters_within(text: str, width: int) -> int:
+    """The number of characters that fit into so many columns, at least one."""
+    taken = 0
+    for number, character in enumerate(text):
+        taken += columns(character)
+        if taken > width:
+            return max(number, 1)
+    return len(text)
+
+
 def _paragraphs(lines: Iterable[str], layout: Layout) -> Iterator[str]:
     """Yields paragraphs, and an empty one where a document ends."""
-    breaks = {"blank_line": 1, "two_blank_lines": 2, "file": None}[layout.document_break]
+    breaks = {"blank_line": 1, "two_blank_lines": 2}.get(layout.document_break)
     paragraph, last, blanks = "", "", 0
     heading = True  # the document has nothing but headings yet
     for line in lines:
