@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 
 import numpy as np
 import pytest
@@ -119,3 +120,44 @@ def test_the_whole_chain(tmp_path, capsys):
     held_out = [json.loads(line) for line in (tmp_path / "out/run/training.jsonl").read_text().splitlines()][-1]
     assert held_out["eval"]["masked_lm_accuracy"] > 0.5
     assert (tmp_path / "out/curves.png").stat().st_size > 10_000
+
+
+SCRIPTS = {
+    "Chinese": "今天天气很好，我们去公园散步。孩子们在湖边玩耍；老人在树下下棋。你吃饭了吗？还没有！他走了……",
+    "traditional Chinese": "人人生而自由，在尊嚴和權利上一律平等。他們賦有理性和良心。這是為什麼？",
+    "Japanese": "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。「行こう！」と彼は言った。",
+    "Korean": "대한민국은 민주공화국이다. 대한민국의 주권은 국민에게 있다. 모든 권력은 국민으로부터 나온다.",
+    "Thai": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกัน ต่างมีเหตุผลและมโนธรรม และควรปฏิบัติต่อกันด้วยเจตนารมณ์แห่งภราดรภาพ",
+    "Hindi": "सभी मनुष्य जन्म से स्वतंत्र हैं। उन्हें बुद्धि और अन्तरात्मा की देन प्राप्त है। क्या यह सच है?",
+    "Arabic": "يولد جميع الناس أحرارا متساوين في الكرامة والحقوق. وقد وهبوا عقلا وضميرا. هل هذا صحيح؟",
+}
+ENDS = {"Korean": ".", "Hindi": "।", "Arabic": "؟", "Thai": " "}  # others have 。
+SCRIPTS["a mix"] = " ".join(SCRIPTS.values())
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("layout", ["documents", "one line", "no ends"])
+def test_data_of_every_script(name, layout, tmp_path, monkeypatch, capsys):
+    """All before the training; the pieces know the text, and held-out records have something to ask."""
+    rng = np.random.default_rng(0)
+    letters, end = re.sub(r"[^\w\s\u0300-\u0fff]", "", SCRIPTS[name]), ENDS.get(name, "。")
+    words, blank = (letters.split(), " ") if end in ".।؟" else (list(letters), "")
+    made = [
+        blank.join(rng.choice(words, rng.integers(6, 16))) + ("" if layout == "no ends" else end) for _ in range(800)
+    ]
+    documents = [blank.join(made[start : start + 5]) for start in range(0, len(made), 5)]
+    text = ("\n\n" if layout == "documents" else blank).join(documents)
+    (tmp_path / "text.txt").write_text(text, encoding="utf-16")
+    run = pretrain_demo._command
+    monkeypatch.setattr(
+        pretrain_demo, "_command", lambda name, *flags: 7 if name == "run_pretraining" else run(name, *flags)
+    )
+    out = tmp_path / "out"
+    flags = [f"--corpus={tmp_path}/text.txt", "--encoding=utf-16", f"--output_dir={out}", "--short"]
+    assert pretrain_demo.main(flags) == 7, capsys.readouterr().err
+    config = json.loads((out / "bert_config.json").read_text())
+    vocabulary = (out / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert config["vocab_size"] == len(vocabulary) < 2000
+    questions = read_questions([str(out / "heldout.tfrecord")])
+    assert len(questions.answers) > 10
+    assert np.mean(questions.answers == vocabulary.index("[UNK]")) < 0.01

@@ -21,6 +21,7 @@ from tf_bert.tokenization.vocabulary_training import (
     WordCounts,
     build_vocabulary,
     choose_alphabet,
+    choose_size,
     merge_pairs,
 )
 from tf_bert.tokenization.wordpiece import WordpieceTokenizer
@@ -249,7 +250,7 @@ def test_the_file_does_not_depend_on_the_order_of_lines(tmp_path, capsys):
         (["--input_file=bad.txt"], 1, "bad.txt: not valid UTF-8 at byte offset 4"),
         (["--input_file=empty.txt"], 1, "empty.txt: there are no words"),
         (["--input_file=good.txt", "--vocab_size=10"], 1, "vocab_size 10 is too small"),
-        (["--input_file=good.txt", "--vocab_size=0"], 2, "vocab_size"),
+        (["--input_file=good.txt", "--vocab_size=-1"], 2, "vocab_size"),
         (["--input_file=good.txt", "--character_coverage=2"], 2, "character_coverage"),
         (["--input_file=*.txt"], 1, "vocab.txt is to be written, but it is one of the input files"),
         (["--input_file=."], 1, "input . is a directory"),
@@ -292,3 +293,18 @@ def test_pieces_per_held_out_word_of_real_text(data_folder):
     number = sum(count * len(split[word]) for word, count in held_out.words.items())
     assert number / held_out.num_words < 1.15
     assert sum(count for word, count in held_out.words.items() if split[word] == ["[UNK]"]) < 20
+
+
+def test_a_size_is_chosen_from_the_text(tmp_path, capsys):
+    characters = [chr(0x4E00 + number) for number in range(3000)]
+    text = "".join(character * (1 + 60_000 // (number + 1)) for number, character in enumerate(characters))
+    counts = WordCounts(BasicTokenizer()).count([text])
+    size, coverage = choose_size(counts, BasicTokenizer())
+    assert coverage == 0.9999 and 5 + 2900 + 1300 < size < 5 + 3000 + 1300
+    with pytest.raises(ValueError, match="3,000 different characters, and a vocabulary of 500 has no room"):
+        choose_size(counts, BasicTokenizer(), largest=500)
+    (tmp_path / "text.txt").write_text("今天天气很好。我们去公园。" * 40, encoding="gb18030")
+    flags = [f"--input_file={tmp_path}/text.txt", f"--output_file={tmp_path}/vocab.txt"]
+    assert main([*flags, "--vocab_size=0", "--num_unused=0", "--encoding=gb18030"]) == 0
+    assert "characters kept              11   of 11, 100.00% of the text" in capsys.readouterr().out
+    assert len((tmp_path / "vocab.txt").read_text().split()) == 5 + 11

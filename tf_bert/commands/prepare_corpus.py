@@ -22,6 +22,7 @@ FLAGS.boolean(
     False,
     "Read what Python's help() shows instead: English text that is on every machine.",
 )
+FLAGS.string("encoding", "utf-8", "Encoding of the input, such as gb18030, big5 or utf-16; what is written is UTF-8.")
 FLAGS.string("output_file", None, "Where to write the sentences.", required=True)
 FLAGS.string("heldout_file", None, "Where to write the held-out documents. Without it none are held out.")
 FLAGS.float("heldout_fraction", 0.1, "Share of the documents to hold out, about.", minimum=0.0, maximum=1.0)
@@ -32,15 +33,24 @@ FLAGS.string("text_field", "text", "The field of JSON lines that holds the text.
 FLAGS.enum(
     "document_break",
     "auto",
-    ["auto", "blank_line", "two_blank_lines", "file"],
+    ["auto", "blank_line", "two_blank_lines", "paragraph", "file"],
     "What ends a document besides the end of its file. auto: two empty lines where a file has such; one where blocks "
-    "of several unwrapped lines stand between empty lines; else only the end of the file.",
+    "of several unwrapped lines stand between empty lines; else the end of the file or, of few files, a paragraph.",
 )
 FLAGS.enum(
     "line_breaks",
     "auto",
     ["auto", "join", "keep"],
     "join: the lines of a block are one paragraph; keep: each line is one; auto: lines that were wrapped are joined.",
+)
+FLAGS.integer(
+    "max_sentence_width",
+    0,
+    "Columns (two a Chinese character) after which a sentence is cut, for text that marks no ends; 0: never.",
+    minimum=0,
+)
+FLAGS.float(
+    "sample_fraction", 1.0, "Share of the documents to take, about, chosen as those held out.", minimum=0.0, maximum=1.0
 )
 
 
@@ -54,7 +64,9 @@ def run(flags) -> None:
         raise UsageError("give either --input_file or --builtin_corpus")
     if flags.heldout_file and flags.heldout_file == flags.output_file:
         raise UsageError("--heldout_file and --output_file must be two files")
-    split = HeldOutSplit(flags.heldout_fraction if flags.heldout_file else 0.0, flags.seed, flags.min_sentences)
+    split = HeldOutSplit(
+        flags.heldout_fraction if flags.heldout_file else 0.0, flags.seed, flags.min_sentences, flags.sample_fraction
+    )
     layouts: dict[str, int] = {}
     with contextlib.ExitStack() as stack:
         names = [flags.output_file] + ([flags.heldout_file] if flags.heldout_file else [])
@@ -67,7 +79,7 @@ def run(flags) -> None:
 
 
 def _read(flags, outputs: list[str], layouts: dict[str, int]) -> Iterator[str]:
-    from tf_bert.data.text.documents import find_files, read_documents
+    from tf_bert.data.text.documents import find_files, read_documents, usual_sentences_per_document
     from tf_bert.data.text.lines import refuse_outputs_among, total_size
     from tf_bert.progress import Progress
 
@@ -81,6 +93,9 @@ def _read(flags, outputs: list[str], layouts: dict[str, int]) -> Iterator[str]:
                 text_field=flags.text_field,
                 document_break=flags.document_break,
                 line_breaks=flags.line_breaks,
+                sentences_per_document=usual_sentences_per_document(files),
+                longest_sentence=flags.max_sentence_width,
+                encoding=flags.encoding,
                 progress=progress,
                 layouts=layouts,
             )
@@ -112,6 +127,8 @@ def _summarise(flags, split, layouts: dict[str, int]) -> None:
                 f"{name}: {documents:,} documents, {sentences:,} sentences ({sentences / documents:.1f} a document, "
                 f"{characters / sentences:.0f} characters each)"
             )
+    if split.not_taken:
+        print(f"{split.not_taken:,} documents not taken (--sample_fraction={flags.sample_fraction:g})")
     if split.left_out:
         print(f"{split.left_out:,} documents of fewer than {flags.min_sentences} sentences left out")
     documents, single = sum(split.documents), sum(split.single)

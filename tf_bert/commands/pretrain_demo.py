@@ -8,6 +8,18 @@ from collections.abc import Sequence
 
 from tf_bert.commands.fill_mask import print_fillings
 from tf_bert.commands.flags import Flags
+from tf_bert.data.pretraining.plan import (
+    BATCH_SIZE,
+    MOST_CHARACTERS,
+    STEPS,
+    VOCAB_SIZE,
+    Plan,
+    keeps_accents,
+    plan,
+)
+from tf_bert.data.text.documents import find_files
+from tf_bert.data.text.lines import read_lines, total_size
+from tf_bert.tokenization.full import FullTokenizer
 
 FLAGS = Flags(
     "pretrain_demo",
@@ -24,18 +36,23 @@ FLAGS.string("corpus", None, "Your own text: files, globs or directories, separa
 FLAGS.enum(
     "document_break",
     "auto",
-    ["auto", "blank_line", "two_blank_lines", "file"],
+    ["auto", "blank_line", "two_blank_lines", "paragraph", "file"],
     "What ends a document of your own text, as prepare_corpus understands it.",
 )
+FLAGS.string("encoding", "utf-8", "Encoding of your own text, such as gb18030, big5 or utf-16.")
 FLAGS.string("output_dir", None, "Where everything goes. By default runs/pretrain, runs/pretrain-NAME for a corpus.")
 FLAGS.boolean("short", False, "A few steps only, to see that all works, in a folder of its own (-short).")
-FLAGS.integer("vocab_size", 1500, "Lines of the vocabulary.", minimum=100)
+FLAGS.integer(
+    "vocab_size",
+    None,
+    "Lines of the vocabulary; by default 1500, and for your own text its characters and some 1,300 pieces.",
+    minimum=100,
+)
 FLAGS.boolean("do_lower_case", True, "Whether to lower-case.")
 FLAGS.integer("num_train_steps", None, "Updates; by default what two cores make in five to ten minutes.", minimum=1)
 FLAGS.float("learning_rate", 1e-3, "The peak of the learning rate; small models take large ones.")
-FLAGS.integer("train_batch_size", 64, "Records in a batch.", minimum=1)
+FLAGS.integer("train_batch_size", BATCH_SIZE, "Records in a batch.", minimum=1)
 
-MAX_SEQ_LENGTH, MAX_PREDICTIONS_PER_SEQ = 32, 5
 # Small enough to learn something in ten minutes: short sequences, since each position has to learn by itself which of
 # the others are its neighbours, and no dropout. The published initializer_range of 0.02 suits a width of 768: kernels
 # of a narrow model need larger values, or attention stays even for thousands of steps.
@@ -47,17 +64,19 @@ MODEL = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.08,
-    "max_position_embeddings": MAX_SEQ_LENGTH,
     "type_vocab_size": 2,
 }
-STEPS, SHORT_STEPS = 3600, 120
+SHORT_STEPS = 120
+# Of the built-in text. One's own has what `tf_bert.data.pretraining.plan` finds right.
+BUILTIN = Plan(max_seq_length=32, max_predictions_per_seq=5, num_train_steps=STEPS, dupe_factor=10)
+SMALL = 200_000  # bytes of one's own text
+SENTENCE_WIDTH = 100  # columns, of one's own text: about what a record of 32 tokens holds
 
 
 def run(flags) -> int | None:
     """Makes all steps in turn; ends with the status of the first one that fails."""
     began = time.monotonic()
     folder = flags.output_dir or _folder_for(flags.corpus, flags.short)
-    steps = flags.num_train_steps or (SHORT_STEPS if flags.short else STEPS)
     name = {key: os.path.join(folder, key) for key in ("train.txt", "heldout.txt", "vocab.txt", "bert_config.json")}
     train_records, heldout_records, run_dir = (
         os.path.join(folder, key) for key in ("train.tfrecord", "heldout.tfrecord", "run")
@@ -65,38 +84,55 @@ def run(flags) -> int | None:
     lower = [] if flags.do_lower_case else ["--nodo_lower_case"]
 
     source = [f"--input_file={flags.corpus}", f"--document_break={flags.document_break}"]
+    if flags.corpus:
+        source += [f"--encoding={flags.encoding}", f"--max_sentence_width={SENTENCE_WIDTH}", *_shares(flags.corpus)]
     status = _command(
         "prepare_corpus",
         *(source if flags.corpus else ["--builtin_corpus"]),
         f"--output_file={name['train.txt']}",
         f"--heldout_file={name['heldout.txt']}",
     )
-    status = status or _command(
+    if status:
+        return status
+    if flags.corpus and flags.do_lower_case and keeps_accents(read_lines(name["train.txt"])):
+        lower = ["--nostrip_accents"]  # which are vowels or parts of letters there
+    status = _command(
         "train_vocab",
         f"--input_file={name['train.txt']}",
         f"--output_file={name['vocab.txt']}",
-        f"--vocab_size={flags.vocab_size}",
+        f"--vocab_size={flags.vocab_size or (0 if flags.corpus else VOCAB_SIZE)}",
         "--num_unused=0",
         *lower,
     )
+    if status:
+        return status
+    tokenizer = FullTokenizer(
+        name["vocab.txt"], flags.do_lower_case, strip_accents=False if lower == ["--nostrip_accents"] else None
+    )
+    chosen = BUILTIN
+    if flags.corpus:
+        lines = read_lines(name["train.txt"])
+        chosen = plan(lines, tokenizer, MODEL["hidden_size"], MODEL["num_hidden_layers"])
+    length, predictions = chosen.max_seq_length, chosen.max_predictions_per_seq
+    steps = flags.num_train_steps or (SHORT_STEPS if flags.short else chosen.num_train_steps)
     for text, records, options in (
-        ("train.txt", train_records, ["--masking=dynamic", "--dupe_factor=10"]),
-        ("heldout.txt", heldout_records, ["--dupe_factor=5"]),
+        ("train.txt", train_records, ["--masking=dynamic", f"--dupe_factor={chosen.dupe_factor}"]),
+        ("heldout.txt", heldout_records, [f"--dupe_factor={min(5, chosen.dupe_factor)}"]),
     ):
         status = status or _command(
             "create_pretraining_data",
             f"--input_file={name[text]}",
             f"--output_file={records}",
             f"--vocab_file={name['vocab.txt']}",
-            f"--max_seq_length={MAX_SEQ_LENGTH}",
-            f"--max_predictions_per_seq={MAX_PREDICTIONS_PER_SEQ}",
+            f"--max_seq_length={length}",
+            f"--max_predictions_per_seq={predictions}",
             *options,
             *lower,
         )
     if status:
         return status
-    accuracies = _count(name["train.txt"], name["vocab.txt"], heldout_records, flags.do_lower_case)
-    _write_config(name["bert_config.json"], name["vocab.txt"])
+    accuracies = _count(name["train.txt"], tokenizer, heldout_records)
+    _write_config(name["bert_config.json"], tokenizer.vocab_size, length)
     every = max(1, steps // 25)
     status = _command(
         "run_pretraining",
@@ -104,8 +140,8 @@ def run(flags) -> int | None:
         f"--input_file={train_records}",
         f"--eval_input_file={heldout_records}",
         f"--output_dir={run_dir}",
-        f"--max_seq_length={MAX_SEQ_LENGTH}",
-        f"--max_predictions_per_seq={MAX_PREDICTIONS_PER_SEQ}",
+        f"--max_seq_length={length}",
+        f"--max_predictions_per_seq={predictions}",
         "--do_train",
         "--do_eval",
         f"--train_batch_size={flags.train_batch_size}",
@@ -148,24 +184,33 @@ def _command(name: str, *arguments: str) -> int:
     return status
 
 
-def _count(text: str, vocab_file: str, records: str, do_lower_case: bool) -> dict[str, float]:
+def _shares(corpus: str) -> list[str]:
+    """Flags for a corpus that is too large for ten minutes, or so small that a tenth of it may be one document."""
+    size = total_size(find_files(corpus))
+    if size < SMALL:
+        return ["--heldout_fraction=0.25"]
+    if size <= MOST_CHARACTERS:
+        return []
+    print(f"the corpus has {size / 1e6:,.0f} MB, more than ten minutes can use: documents of about 20 MB are taken")
+    return [f"--sample_fraction={MOST_CHARACTERS / size:.3g}"]
+
+
+def _count(text: str, tokenizer: FullTokenizer, records: str) -> dict[str, float]:
     """How many masked words of the held-out records counting gets right."""
     from tf_bert.data.pretraining.corpus import LineEncoder, read_corpus
     from tf_bert.data.pretraining.left_neighbours import baselines, read_questions
-    from tf_bert.tokenization.full import FullTokenizer
 
-    corpus = read_corpus([text], LineEncoder(FullTokenizer(vocab_file, do_lower_case)))
+    corpus = read_corpus([text], LineEncoder(tokenizer))
     documents = [[number for sentence in document for number in sentence] for document in corpus]
     return baselines(documents, read_questions([records]))
 
 
-def _write_config(path: str, vocab_file: str) -> None:
+def _write_config(path: str, vocab_size: int, length: int) -> None:
     from tf_bert.configs import BertConfig
     from tf_bert.files import atomic_writer
-    from tf_bert.tokenization.vocabulary import read_vocab_lines
 
     with atomic_writer(path, "w") as file:
-        file.write(BertConfig(len(read_vocab_lines(vocab_file)), **MODEL).to_json_string())
+        file.write(BertConfig(vocab_size, **MODEL, max_position_embeddings=length).to_json_string())
 
 
 def _draw(run_dir: str, picture: str, accuracies: dict[str, float]) -> None:
@@ -211,8 +256,6 @@ def _fill(export: str, heldout: str) -> None:
 
 def masked_sentences(path: str, tokenizer, count: int = 3) -> list[tuple[str, str]]:
     """Sentences of a file, each with [MASK] in place of a word that is one piece of the vocabulary, and that word."""
-    from tf_bert.data.text.lines import read_lines
-
     candidates = []
     for line in map(str.strip, read_lines(path)):
         pieces, offsets = tokenizer.tokenize_with_offsets(line)

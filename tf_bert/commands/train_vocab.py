@@ -17,9 +17,16 @@ FLAGS = Flags(
     Example: tf-bert train_vocab --input_file='corpus/*.txt' --output_file=vocab.txt --vocab_size=8000
     """,
 )
-FLAGS.string("input_file", None, "UTF-8 text (may be gzipped): names or globs, separated by commas.", required=True)
+FLAGS.string("input_file", None, "Text (may be gzipped): names or globs, separated by commas.", required=True)
+FLAGS.string("encoding", "utf-8", "Encoding of the text, such as gb18030.")
 FLAGS.string("output_file", None, "Where to write the vocabulary, one piece a line.", required=True)
-FLAGS.integer("vocab_size", 30000, "Number of lines; fewer where the text has no more pieces.", minimum=1)
+FLAGS.integer(
+    "vocab_size",
+    30000,
+    "Number of lines; fewer where the text has no more pieces. 0 chooses a small one from the text: its characters, "
+    "rare ones left out where there are many, and some 1,300 pieces.",
+    minimum=0,
+)
 FLAGS.integer("min_frequency", 2, "Pieces of several characters must occur at least so often.", minimum=1)
 FLAGS.float(
     "character_coverage",
@@ -54,7 +61,7 @@ def run(flags) -> None:
     from tf_bert.files import atomic_writer
     from tf_bert.progress import Progress
     from tf_bert.tokenization.basic import BasicTokenizer
-    from tf_bert.tokenization.vocabulary_training import WordCounts, build_vocabulary
+    from tf_bert.tokenization.vocabulary_training import WordCounts, build_vocabulary, choose_size
 
     start = time.monotonic()
     tokenizer = BasicTokenizer(flags.do_lower_case, strip_accents=flags.strip_accents)
@@ -63,19 +70,25 @@ def run(flags) -> None:
     with atomic_writer(flags.output_file, "w") as output:  # opened first: better to fail before the work than after
         with Progress("counting words", total=total_size(files), unit="B") as progress:
             counts = WordCounts(tokenizer, flags.max_words).count(
-                line for file in files for line in read_lines(file, progress)
+                line for file in files for line in read_lines(file, progress, flags.encoding)
             )
         if not counts.words:
             raise ValueError(f"{flags.input_file}: there are no words in {len(files)} input files")
+        size, coverage = flags.vocab_size, flags.character_coverage
+        if not size:
+            size, coverage = choose_size(counts, tokenizer, flags.num_unused)
         pieces = build_vocabulary(
             counts,
-            flags.vocab_size,
+            size,
             tokenizer=tokenizer,
             min_frequency=flags.min_frequency,
-            character_coverage=flags.character_coverage,
+            character_coverage=coverage,
             num_unused=flags.num_unused,
         )
         output.writelines(piece + "\n" for piece in pieces)
+    if not flags.vocab_size:
+        kept = sum(len(piece) == 1 for piece in pieces)
+        print(f"characters kept    {kept:>12,}   of {len(counts.characters):,}, {coverage:.2%} of the text")
     _summarise(flags, files, counts, pieces, time.monotonic() - start)
 
 

@@ -20,6 +20,7 @@ from tf_bert.tokenization.wordpiece import PREFIX, WordpieceTokenizer
 
 MAX_WORD_CHARACTERS = 200  # WordpieceTokenizer makes [UNK] of longer words
 _FLUSH_CHARACTERS = 1 << 23
+_MANY_CHARACTERS = 1000  # more than any alphabet has: rare ones are not worth a row each
 _PAIR_BITS = 24
 _PAIR_MASK = (1 << _PAIR_BITS) - 1
 
@@ -127,9 +128,7 @@ def build_vocabulary(
     if not counts.words:
         raise ValueError("the text has no words to build a vocabulary from")
     special = ["[PAD]", *(f"[unused{i}]" for i in range(num_unused)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    alphabet = choose_alphabet(counts.characters, character_coverage)
-    # Punctuation and Chinese characters are words of their own and never continue one.
-    continuing = [PREFIX + char for char in alphabet if len(tokenizer.tokenize("a" + char)) == 1]
+    alphabet, continuing = _characters_of(counts, tokenizer, character_coverage)
     vocabulary = special + alphabet + continuing
     if len(vocabulary) > vocab_size:
         raise ValueError(
@@ -146,6 +145,48 @@ def build_vocabulary(
     room = vocab_size - len(vocabulary)
     pieces = merge_pairs(words, room + room // 5, min_frequency)
     return vocabulary + _most_used(pieces, room, vocabulary, words)
+
+
+def choose_size(
+    counts: WordCounts, tokenizer: BasicTokenizer, num_unused: int = 0, num_pieces: int = 1300, largest: int = 8000
+) -> tuple[int, float]:
+    """Chooses the size of a small vocabulary: the characters first, then pieces of several.
+
+    Args:
+        counts: the words of the text.
+        tokenizer: the one that counted.
+        num_unused: see `build_vocabulary`.
+        num_pieces: room for pieces of several characters.
+        largest: the largest size; rare characters are left out until the others fit.
+
+    Returns:
+        ``vocab_size`` and ``character_coverage`` for `build_vocabulary`. The coverage is 1.0 where there are few
+        characters, as in alphabets.
+
+    Raises:
+        ValueError: even the most frequent characters do not fit.
+
+    Example:
+        >>> tokenizer = BasicTokenizer(do_lower_case=True)
+        >>> choose_size(WordCounts(tokenizer).count(["to be or not to be"]), tokenizer)
+        (1317, 1.0)
+    """
+    for coverage in (1.0, 0.9999, 0.9995, 0.999, 0.995, 0.99, 0.98):
+        alphabet, continuing = _characters_of(counts, tokenizer, coverage)
+        size = 5 + num_unused + len(alphabet) + len(continuing) + num_pieces
+        if size <= largest and (coverage < 1.0 or len(alphabet) <= _MANY_CHARACTERS):
+            return size, coverage
+    raise ValueError(
+        f"the text has {len(counts.characters):,} different characters, and a vocabulary of {largest:,} has no room "
+        f"even for those that make up 98 % of it: give vocab_size and character_coverage"
+    )
+
+
+def _characters_of(counts: WordCounts, tokenizer: BasicTokenizer, coverage: float) -> tuple[list[str], list[str]]:
+    """The characters to keep, and those of them that may continue a word, with ``##``."""
+    alphabet = choose_alphabet(counts.characters, coverage)
+    # Punctuation and Chinese characters are words of their own and never continue one.
+    return alphabet, [PREFIX + char for char in alphabet if len(tokenizer.tokenize("a" + char)) == 1]
 
 
 def _most_used(pieces: list[str], number: int, vocabulary: list[str], words: Mapping[str, int]) -> list[str]:

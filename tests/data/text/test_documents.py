@@ -26,6 +26,7 @@ from tf_bert.data.text.documents import (
     guess_layout,
     read_documents,
     sentences,
+    usual_sentences_per_document,
 )
 from tf_bert.data.text.lines import read_lines
 
@@ -458,14 +459,14 @@ def test_paragraphs_are_documents_where_nothing_else_marks_them(tmp_path):
     story = " ".join(["It rained all day long in the city."] * 5)
     paragraphs, lines = "\n".join([story] * 3), "\n".join(["One sentence a line."] * 70)
     one_line = "今天下雨。" * 70
-    assert read(tmp_path, paragraphs, alone=True).count("") == 3
-    assert read(tmp_path, "\n\n".join([story] * 3), alone=True).count("") == 3
-    assert read(tmp_path, lines, alone=True).count("") == 3  # of 30 sentences at most
-    assert read(tmp_path, one_line, alone=True).count("") == 3
+    assert read(tmp_path, paragraphs, sentences_per_document=30).count("") == 3
+    assert read(tmp_path, "\n\n".join([story] * 3), sentences_per_document=30).count("") == 3
+    assert read(tmp_path, lines, sentences_per_document=30).count("") == 3  # of 30 sentences at most
+    assert read(tmp_path, one_line, sentences_per_document=30).count("") == 3
     assert read(tmp_path, paragraphs).count("") == 1  # one file of many
     layouts = {}
-    read(tmp_path, paragraphs, alone=True, layouts=layouts)
-    assert list(layouts) == ["a paragraph a line, documents end at a paragraph, after 4 to 30 sentences"]
+    read(tmp_path, paragraphs, sentences_per_document=30, layouts=layouts)
+    assert list(layouts) == ["a paragraph a line, documents end at a paragraph, or after some sentences"]
 
 
 def test_long_sentences_are_cut_and_nothing_is_lost(tmp_path):
@@ -475,3 +476,12 @@ def test_long_sentences_are_cut_and_nothing_is_lost(tmp_path):
         assert max(map(columns, cut)) <= 64
         assert "".join("".join(cut).split()) == "".join(text.split())
     assert cut_sentence("一二三四，五六七八九十", 12) == ["一二三四，", "五六七八九十"]
+
+
+def test_a_small_text_gives_many_documents(tmp_path):
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_text("x" * 1000)
+    large.write_text("x" * 10**6)
+    assert usual_sentences_per_document([str(small)]) == 4
+    assert usual_sentences_per_document([str(large)]) == 30
+    assert usual_sentences_per_document([str(small)] * 10) == 0

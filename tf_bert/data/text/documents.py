@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tf_bert.data.text.characters import columns, is_unspaced, join_lines
-from tf_bert.data.text.lines import expand_input_files, read_lines
+from tf_bert.data.text.lines import expand_input_files, read_lines, total_size
 from tf_bert.data.text.sentences import split_sentences
 from tf_bert.json_files import parse_json, parse_json_object
 from tf_bert.progress import Progress
@@ -27,6 +27,8 @@ _HEADING_CHARACTERS = 60  # documents all of whose paragraphs are shorter are he
 _LONGEST_PARAGRAPH = 1_000_000
 # Paragraphs as documents: one of several sentences ends a document of at least so many; no document is longer.
 _SHORTEST_DOCUMENT, _LONGEST_DOCUMENT = 4, 30
+_FEW_FILES = 10
+_DOCUMENTS_WANTED, _BYTES_OF_A_SENTENCE = 200, 60
 _OPENING = 1_000  # characters of a document by which its side of the split is decided
 _CLAUSE_END = re.compile(r"[,;:،؛、，；：]\s*")
 _EXTRACTED_PAGE = re.compile(r"</?doc\b[^<>]*>")  # WikiExtractor's marks around each article
@@ -38,7 +40,7 @@ class Layout:
 
     Args:
         document_break: ``"blank_line"``, ``"two_blank_lines"`` or more, ``"paragraph"`` (of text in which nothing marks
-            documents: a paragraph, or several short ones; 4 to 30 sentences), or ``"file"``: what ends a document. The
+            documents: a paragraph, or several short ones), or ``"file"``: what ends a document. The
             end of a file always does.
         width: the column at which lines are wrapped, so that a paragraph goes over several; 0 where each line is a
             paragraph of its own, 1 where all lines of a block are one paragraph.
@@ -52,7 +54,7 @@ class Layout:
         ends = {
             "blank_line": "an empty line",
             "two_blank_lines": "two empty lines",
-            "paragraph": f"a paragraph, after {_SHORTEST_DOCUMENT} to {_LONGEST_DOCUMENT} sentences",
+            "paragraph": "a paragraph, or after some sentences",
             "file": "the end of the file",
         }
         return f"{lines}, documents end at {ends[self.document_break]}"
@@ -86,7 +88,7 @@ def read_documents(
     text_field: str = "text",
     document_break: str = "auto",
     line_breaks: str = "auto",
-    alone: bool = False,
+    sentences_per_document: int = 0,
     longest_sentence: int = 0,
     encoding: str = "utf-8",
     progress: Progress | None = None,
@@ -100,11 +102,12 @@ def read_documents(
             if the first line is a JSON object.
         text_field: name of the field that holds the text.
         document_break: see `Layout`. ``"auto"``: two empty lines where there are such; one empty line where blocks of
-            several unwrapped lines stand between empty lines; else the end of the file or, of a file that is
-            ``alone``, paragraphs.
+            several unwrapped lines stand between empty lines; else the end of the file or, with
+            ``sentences_per_document``, paragraphs.
         line_breaks: ``"join"`` the lines of a block to a paragraph, ``"keep"`` each line as a paragraph, or ``"auto"``:
             join those that are wrapped, as far as the widths of lines tell.
-        alone: whether there are few other files, so that a file is no document.
+        sentences_per_document: of few large files, whose ends are no ends of documents: where nothing else marks
+            those, a document is a paragraph, or several short ones, of at most so many sentences. 0: the file is one.
         longest_sentence: columns after which a sentence is cut, at a comma or a blank where there is one; 0 for none.
             Text whose script marks no ends of sentences needs it.
         encoding: of the file.
@@ -133,11 +136,19 @@ def read_documents(
         layout = f"JSON lines, a document in each {text_field!r}"
         documents = _documents_of_json_lines(lines, path, text_field, line_breaks, longest_sentence)
     else:
-        layout = guess_layout(head, document_break, line_breaks, alone)
-        documents = sentences(lines, layout, longest_sentence)
+        layout = guess_layout(head, document_break, line_breaks, sentences_per_document > 0)
+        documents = sentences(lines, layout, longest_sentence, sentences_per_document or _LONGEST_DOCUMENT)
     if layouts is not None:
         layouts[str(layout)] = layouts.get(str(layout), 0) + 1
     return documents
+
+
+def usual_sentences_per_document(files: list[str]) -> int:
+    """The sentences of a document where nothing marks documents; 0 where files are many enough to be documents."""
+    if len(files) >= _FEW_FILES:
+        return 0
+    wanted = total_size(files) // (_DOCUMENTS_WANTED * _BYTES_OF_A_SENTENCE)
+    return min(max(wanted, _SHORTEST_DOCUMENT), _LONGEST_DOCUMENT)
 
 
 def _is_json_lines(path: str, head: Iterable[str]) -> bool:
@@ -202,7 +213,9 @@ def guess_layout(
     return Layout(document_break, width)
 
 
-def sentences(lines: Iterable[str], layout: Layout, longest_sentence: int = 0) -> Iterator[str]:
+def sentences(
+    lines: Iterable[str], layout: Layout, longest_sentence: int = 0, longest_document: int = _LONGEST_DOCUMENT
+) -> Iterator[str]:
     """Yields the sentences of laid-out text, and an empty line after each document."""
     inside = 0  # sentences of the document so far
     for paragraph in _paragraphs(lines, layout):
@@ -212,7 +225,7 @@ def sentences(lines: Iterable[str], layout: Layout, longest_sentence: int = 0) -
         for sentence in found:
             yield sentence
             inside += 1
-            if layout.document_break == "paragraph" and inside == _LONGEST_DOCUMENT:
+            if layout.document_break == "paragraph" and inside == longest_document:
                 yield ""
                 inside = 0
         ends = not paragraph or (
@@ -299,11 +312,13 @@ class HeldOutSplit:
         fraction: share of the documents to hold out, about.
         seed: another seed holds out others.
         min_sentences: shorter documents are left out.
+        sample: share of the documents to take, about; which ones follows from their text and the seed too.
 
     Attributes:
         documents, single: number of documents, and of those with one sentence, by side: [trained on, held out].
         sentences, characters: numbers by side.
         left_out: number of documents that are too short.
+        not_taken: number of documents that are not in the sample.
 
     Example:
         >>> split = HeldOutSplit(0.5, seed=1)
@@ -313,10 +328,10 @@ class HeldOutSplit:
         ([1, 1], [1, 2])
     """
 
-    def __init__(self, fraction: float, seed: int = 0, min_sentences: int = 1):
+    def __init__(self, fraction: float, seed: int = 0, min_sentences: int = 1, sample: float = 1.0):
         self.fraction, self.seed, self.min_sentences = fraction, seed, min_sentences
         self.documents, self.single, self.sentences, self.characters = [0, 0], [0, 0], [0, 0], [0, 0]
-        self.left_out = 0
+        self.sample, self.left_out, self.not_taken = sample, 0, 0
 
     def __call__(self, lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
         """Yields each line with whether it is held out; lines are sentences, and an empty one after each document."""
@@ -332,7 +347,13 @@ class HeldOutSplit:
             if len(opening) < self.min_sentences:
                 self.left_out += 1
                 continue
-            side = self._is_held_out("\n".join(opening))
+            opening_text = "\n".join(opening)[:_OPENING]
+            if self.sample < 1.0 and _share(f"sample {self.seed}", opening_text) >= self.sample:
+                self.not_taken += 1
+                for _ in document:
+                    pass
+                continue
+            side = _share(self.seed, opening_text) < self.fraction
             number = 0
             for line in itertools.chain(opening, document):
                 number += 1
@@ -343,6 +364,8 @@ class HeldOutSplit:
             self.single[side] += number == 1
             yield side, ""
 
-    def _is_held_out(self, opening: str) -> bool:
-        digest = hashlib.blake2b(f"{self.seed}\n{opening[:_OPENING]}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") < self.fraction * 2**64
+
+def _share(key: object, text: str) -> float:
+    """A number from 0 to 1 that follows from a text."""
+    digest = hashlib.blake2b(f"{key}\n{text}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
