@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from tf_bert.checkpoints import google, gpt_config, huggingface, loading, names,
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
 from tf_bert.configs import BertConfig, Config, GPTConfig
+from tf_bert.files import copy_same, make_folder
 from tf_bert.tokenization.byte_pair import BytePairTokenizer
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.tokenization.vocabulary import casing_problem, read_vocab_lines
@@ -165,20 +165,23 @@ def architecture_of(shapes: Mapping[str, Any]) -> str:
     return "BertForMaskedLM" if "cls/predictions/output_bias" in shapes else "BertModel"
 
 
-def copy_companions(folder: str, vocab_file: str | None, settings: TokenizerSettings | None) -> None:
+def copy_companions(
+    folder: str, vocab_file: str | None, settings: TokenizerSettings | None, goes_to: str | None = None
+) -> None:
     """Puts the vocabulary and the switches of its tokenizer beside the weights.
+
+    Args:
+        folder: where they are written.
+        vocab_file: the vocabulary, if there is one.
+        settings: the switches, if they are known.
+        goes_to: the folder that these files are moved to afterwards, if it is not ``folder``.
 
     Raises:
         ValueError: another vocabulary is there already.
     """
-    os.makedirs(folder, exist_ok=True)
-    target = os.path.join(folder, VOCABULARY)
+    goes_to = goes_to or folder
+    make_folder(folder)
     if vocab_file is not None:
-        if os.path.exists(target):
-            with open(target, "rb") as there, open(vocab_file, "rb") as ours:
-                if there.read() != ours.read():
-                    raise ValueError(f"{target} is there already and is not {vocab_file}; choose another folder")
-        else:
-            shutil.copyfile(vocab_file, target)
+        copy_same(vocab_file, os.path.join(folder, VOCABULARY), os.path.join(goes_to, VOCABULARY))
     if settings is not None:
-        settings.write(folder)
+        settings.write(folder, goes_to)

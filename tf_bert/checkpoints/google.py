@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints import loading, names
-from tf_bert.files import atomic_writer, make_folder, reason_of
+from tf_bert.files import atomic_writer, is_remote, make_folder, reason_in_words, temporary_folder
 
 _FILE_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STATE_FILE = "checkpoint"
@@ -245,13 +245,32 @@ def _load_optimizer(model: keras.Model, optimizer: keras.optimizers.Optimizer, r
 
 
 def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> str:
-    """Writes named arrays or variables as a checkpoint: under another name first, then the data and last the index."""
+    """Writes named arrays or variables as a checkpoint.
+
+    The files are written elsewhere and renamed, the index last: without it a checkpoint is not there, and an index
+    beside the data of another checkpoint has checksums that do not fit.
+
+    Raises:
+        OSError: the checkpoint cannot be written; one of the same name is as it was.
+    """
     prefix = os.fspath(prefix)
     directory, name = os.path.split(prefix)
     if not name:
         raise ValueError(f"{prefix!r} names a folder; a checkpoint needs a prefix, such as {prefix}bert_model.ckpt")
-    make_folder(directory)
-    temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
+    if is_remote(prefix):
+        make_folder(directory)
+        temporary = os.path.join(directory, f".{name}.{os.getpid()}.tmp")
+        try:
+            _save_and_rename(temporary, prefix, tensors)
+        finally:
+            _remove(temporary)
+        return prefix
+    with temporary_folder(os.path.realpath(directory or "."), name, shown=prefix) as folder:
+        _save_and_rename(os.path.join(folder, name), prefix, tensors)
+    return prefix
+
+
+def _save_and_rename(temporary: str, prefix: str, tensors: Mapping[str, object]) -> None:
     order = sorted(tensors)
     try:
         tf.raw_ops.SaveV2(
@@ -263,10 +282,7 @@ def write_tensors(prefix: str | os.PathLike, tensors: Mapping[str, object]) -> s
         for suffix in (".data-00000-of-00001", ".index"):
             tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
     except tf.errors.OpError as error:
-        raise OSError(f"cannot write the checkpoint {prefix}: {reason_of(error)}") from None
-    finally:
-        _remove(temporary)
-    return prefix
+        raise OSError(f"cannot write the checkpoint {prefix}: {reason_in_words(error)}") from None
 
 
 def latest_checkpoint(directory: str | os.PathLike) -> str | None:

@@ -5,7 +5,6 @@ where, for reading and for writing.
 """
 
 import os
-import shutil
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from tf_bert.checkpoints import google, gpt_config, huggingface, names
 from tf_bert.configs import GPTConfig
-from tf_bert.files import atomic_writer, make_folder
+from tf_bert.files import atomic_folder, atomic_writer, copy_same
 from tf_bert.tokenization.byte_pair import END_OF_WORD, BytePairTokenizer, GPT1Tokenizer, GPT2Tokenizer
 
 CONFIG = "gpt_config.json"  # ours, beside .weights.h5
@@ -237,53 +236,60 @@ def write(checkpoint, path: str, format: str, dtype=None) -> str:
     if others:
         warnings.warn(f"{checkpoint.path}: left out what has no place in a GPT: {', '.join(others)}", stacklevel=4)
     dtypes = {name: np.dtype(dtype or reader.dtypes[ours[0]]) for name, ours in stored.items()}
-    make_folder(path)
-    if format == "openai":
-        gpt_config.write_hparams(path, config)
-    else:
-        gpt_config.write_config(path, config, dtypes[next(iter(stored))])
-    copy_vocabulary(checkpoint.vocab_file, path, format)
-
-    def value(ours: list[str]) -> np.ndarray:
-        return np.concatenate([np.asarray(reader.read(name)) for name in ours], axis=-1)
-
-    if format == "openai":
-        tensors = {}
-        for name, ours in stored.items():
-            tensors[name] = value(ours).astype(dtypes[name])
-            if ours[0].endswith("/kernel"):
-                tensors[name] = tensors[name][None]  # [1, in, out]: there it is a convolution
-        google.write_tensors(os.path.join(path, PREFIX), tensors)
-        with atomic_writer(os.path.join(path, "checkpoint"), "w") as file:
-            file.write(f'model_checkpoint_path: "{PREFIX}"\nall_model_checkpoint_paths: "{PREFIX}"\n')
-        return path
-
-    def tensor(name: str, ours: list[str]):
-        shape = reader.shapes[ours[0]]
-        return name, (*shape[:-1], shape[-1] * len(ours)), dtypes[name], lambda: value(ours)
-
-    huggingface.write_safetensors(
-        os.path.join(path, huggingface.WEIGHTS), [tensor(name, ours) for name, ours in stored.items()]
-    )
+    with atomic_folder(path) as folder:
+        if format == "openai":
+            gpt_config.write_hparams(folder, config)
+        else:
+            gpt_config.write_config(folder, config, dtypes[next(iter(stored))])
+        copy_vocabulary(checkpoint.vocab_file, folder, format, goes_to=path)
+        write_weights = _write_checkpoint if format == "openai" else _write_safetensors
+        write_weights(folder, reader, stored, dtypes)
     return path
 
 
-def copy_vocabulary(vocab_file: str | None, folder: str, format: str) -> None:
-    """Puts vocabulary and merges beside the weights, under the names that the format gives them."""
+def _write_checkpoint(folder: str, reader, stored: Mapping[str, list[str]], dtypes: Mapping[str, np.dtype]) -> None:
+    tensors = {}
+    for name, ours in stored.items():
+        tensors[name] = _joined(reader, ours).astype(dtypes[name])
+        if ours[0].endswith("/kernel"):
+            tensors[name] = tensors[name][None]  # [1, in, out]: there it is a convolution
+    google.write_tensors(os.path.join(folder, PREFIX), tensors)
+    with atomic_writer(os.path.join(folder, "checkpoint"), "w") as file:
+        file.write(f'model_checkpoint_path: "{PREFIX}"\nall_model_checkpoint_paths: "{PREFIX}"\n')
+
+
+def _write_safetensors(folder: str, reader, stored: Mapping[str, list[str]], dtypes: Mapping[str, np.dtype]) -> None:
+    def tensor(name: str, ours: list[str]):
+        shape = reader.shapes[ours[0]]
+        return name, (*shape[:-1], shape[-1] * len(ours)), dtypes[name], lambda: _joined(reader, ours)
+
+    huggingface.write_safetensors(
+        os.path.join(folder, huggingface.WEIGHTS), [tensor(name, ours) for name, ours in stored.items()]
+    )
+
+
+def _joined(reader, names_there: list[str]) -> np.ndarray:
+    """Variables that are stored as one, side by side."""
+    return np.concatenate([np.asarray(reader.read(name)) for name in names_there], axis=-1)
+
+
+def copy_vocabulary(vocab_file: str | None, folder: str, format: str, goes_to: str | None = None) -> None:
+    """Puts vocabulary and merges beside the weights, under the names that the format gives them.
+
+    Args:
+        vocab_file: the vocabulary, if there is one; its merges are beside it.
+        folder: where they are written.
+        format: see `VOCABULARIES`.
+        goes_to: the folder that these files are moved to afterwards, if it is not ``folder``.
+
+    Raises:
+        ValueError: another vocabulary is there already.
+    """
     if vocab_file is None:
         return
     for source, name in zip((vocab_file, merges_file(vocab_file)), VOCABULARIES[format][0], strict=True):
-        target = os.path.join(folder, name)
-        if not os.path.exists(source) or os.path.realpath(source) == os.path.realpath(target):
-            continue
-        if os.path.exists(target) and _bytes(target) != _bytes(source):
-            raise ValueError(f"{target} is there already and is not {source}; choose another folder")
-        shutil.copyfile(source, target)
-
-
-def _bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+        if os.path.exists(source):
+            copy_same(source, os.path.join(folder, name), os.path.join(goes_to or folder, name))
 
 
 def check_vocabulary(vocab_file: str, config: GPTConfig) -> None:

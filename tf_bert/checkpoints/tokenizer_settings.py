@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from tf_bert.files import atomic_writer
+from tf_bert.json_files import read_json_object
 from tf_bert.tokenization.full import FullTokenizer
 
 FILE = "tokenizer_config.json"
@@ -69,22 +70,24 @@ class TokenizerSettings:
         path = os.path.join(directory, FILE)
         if not os.path.exists(path):
             return None
+        values = read_json_object(path)
         try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-            if not isinstance(values, dict):
-                raise ValueError("expected a JSON object")
             return cls.from_dict(values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
-    def write(self, directory: str | os.PathLike) -> None:
-        """Writes ``tokenizer_config.json``; other keys of one that is there are kept."""
-        path = os.path.join(directory, FILE)
-        others = {"tokenizer_class": "BertTokenizer"}
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                others = json.load(file)
-        with atomic_writer(path, "w") as file:
+    def write(self, directory: str | os.PathLike, goes_to: str | os.PathLike | None = None) -> None:
+        """Writes ``tokenizer_config.json``; other keys of one that is there are kept.
+
+        Args:
+            directory: where it is written.
+            goes_to: the folder that it is moved to afterwards, if it is not ``directory``.
+
+        Raises:
+            ValueError: the one that is there is not a JSON object.
+        """
+        existing = os.path.join(goes_to or directory, FILE)
+        others = read_json_object(existing) if os.path.exists(existing) else {"tokenizer_class": "BertTokenizer"}
+        with atomic_writer(os.path.join(directory, FILE), "w") as file:
             json.dump({**others, **self.to_dict()}, file, indent=2, sort_keys=True)
             file.write("\n")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_bert.checkpoints import formats, google, huggingface, loading, names, openai
 from tf_bert.checkpoints.formats import Checkpoint
 from tf_bert.configs import Config, GPTConfig
-from tf_bert.files import atomic_writer
+from tf_bert.files import atomic_folder, atomic_writer
 
 
 def write_folder(checkpoint: Checkpoint, path: str, format: str, dtype=None, optimizer: bool = False) -> str:
@@ -40,17 +40,18 @@ def write_folder(checkpoint: Checkpoint, path: str, format: str, dtype=None, opt
         return openai.write(checkpoint, path, format, dtype)
     chosen = _chosen(checkpoint, format, optimizer)
     dtypes = {name: dtype_of(checkpoint.reader, name, dtype) for name in chosen}
-    formats.copy_companions(path, checkpoint.vocab_file, checkpoint.settings)
-    if format == "google":
-        tensors = {name: tf.cast(checkpoint.reader.read(name), dtypes[name]) for name in chosen}
-        google.write_tensors(os.path.join(path, formats.GOOGLE_PREFIX), tensors)
-        write_config(os.path.join(path, formats.GOOGLE_CONFIG), checkpoint.config)
-    else:
-        shapes = checkpoint.reader.shapes
-        tensors = [(name, shapes[name], dtypes[name]) for name in chosen]
-        huggingface.write_weights(os.path.join(path, huggingface.WEIGHTS), tensors, checkpoint.reader.read)
-        weights_dtype, num_labels = dtypes[formats.WORD_EMBEDDINGS], shapes.get("output_weights", (None,))[0]
-        huggingface.write_config(path, checkpoint.config, checkpoint.architecture, weights_dtype, num_labels)
+    with atomic_folder(path) as folder:
+        formats.copy_companions(folder, checkpoint.vocab_file, checkpoint.settings, goes_to=path)
+        if format == "google":
+            tensors = {name: tf.cast(checkpoint.reader.read(name), dtypes[name]) for name in chosen}
+            google.write_tensors(os.path.join(folder, formats.GOOGLE_PREFIX), tensors)
+            write_config(os.path.join(folder, formats.GOOGLE_CONFIG), checkpoint.config)
+        else:
+            shapes = checkpoint.reader.shapes
+            tensors = [(name, shapes[name], dtypes[name]) for name in chosen]
+            huggingface.write_weights(os.path.join(folder, huggingface.WEIGHTS), tensors, checkpoint.reader.read)
+            weights_dtype, num_labels = dtypes[formats.WORD_EMBEDDINGS], shapes.get("output_weights", (None,))[0]
+            huggingface.write_config(folder, checkpoint.config, checkpoint.architecture, weights_dtype, num_labels)
     return path
 
 

@@ -1,7 +1,6 @@
 """A GPT for serving: a SavedModel that takes texts and gives what follows them."""
 
 import os
-import tempfile
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +8,7 @@ import tensorflow as tf
 from tf_bert.decoding import language_model
 from tf_bert.decoding.constraints import Constraints
 from tf_bert.decoding.sampling import Greedy
-from tf_bert.files import make_folder
+from tf_bert.files import atomic_folder
 from tf_bert.tokenization.byte_pair import BytePairTokenizer, GPT2Tokenizer
 from tf_bert.tokenization.in_graph_gpt1 import in_graph_layer
 
@@ -103,10 +102,6 @@ def export(model, vocabulary: BytePairTokenizer | str | os.PathLike, path: str |
     if os.path.exists(path):
         raise ValueError(f"{path} is there already; choose another folder")
     generator = TextGenerator(model, vocabulary, **options)
-    parent = os.path.dirname(os.path.abspath(path))
-    make_folder(parent)
-    with tempfile.TemporaryDirectory(dir=parent) as folder:
-        written = os.path.join(folder, "model")
-        tf.saved_model.save(generator, written, signatures=generator.__call__.get_concrete_function())
-        os.rename(written, path)
+    with atomic_folder(path) as folder:
+        tf.saved_model.save(generator, folder, signatures=generator.__call__.get_concrete_function())
     return path

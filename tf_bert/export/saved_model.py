@@ -8,13 +8,11 @@ It runs wherever TensorFlow and tensorflow-text do, without tf_bert::
 """
 
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_bert.files import make_folder
+from tf_bert.files import atomic_folder
 from tf_bert.models.bert_encoder import BertEncoder
 from tf_bert.models.bert_tasks import BertClassifier, BertQuestionAnswering, BertTask, BertTokenClassifier
 from tf_bert.models.spans import best_spans
@@ -96,21 +94,9 @@ def save_functions(path: str | os.PathLike, model, signatures: dict) -> str:
         name: tf.function(function, autograph=False).get_concrete_function(*specs)
         for name, (function, specs) in signatures.items()
     }
-    temporary = tempfile.mkdtemp(prefix=".export-", dir=make_folder_of(path))
-    try:
-        tf.saved_model.save(served, temporary, signatures=served.functions)
-        os.chmod(temporary, 0o755)  # a temporary folder is its owner's alone
-        os.rename(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with atomic_folder(path) as folder:
+        tf.saved_model.save(served, folder, signatures=served.functions)
     return path
-
-
-def make_folder_of(path: str) -> str:
-    """The folder in which a path lies, made if need be."""
-    folder = os.path.dirname(os.path.abspath(path))
-    make_folder(folder)
-    return folder
 
 
 def _tokenizer(model: BertTask, max_seq_length: int | None) -> InGraphTokenizer:

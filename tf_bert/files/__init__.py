@@ -5,6 +5,7 @@ from tf_bert.files.atomic import (
     atomic_writer,
     check_whole,
     copy_file,
+    copy_same,
     remove_leftovers,
     temporary_folder,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "atomic_writer",
     "check_whole",
     "copy_file",
+    "copy_same",
     "exists",
     "file_size",
     "is_remote",

@@ -179,6 +179,20 @@ def copy_file(source: str | os.PathLike, target: str | os.PathLike) -> None:
         shutil.copyfileobj(original, file, BUFFER_BYTES)
 
 
+def copy_same(source: str, target: str, existing: str) -> None:
+    """Copies a file to ``target``; nothing is done where ``existing`` has the same bytes.
+
+    Raises:
+        ValueError: ``existing`` is there and is another file.
+    """
+    if not os.path.exists(existing):
+        copy_file(source, target)
+        return
+    with open_binary(existing) as there, open_binary(source) as ours:
+        if there.read() != ours.read():
+            raise ValueError(f"{existing} is there already and is not {source}; choose another folder")
+
+
 def remove_leftovers(folder: str | os.PathLike) -> None:
     """Removes the temporary files and folders that killed processes left in a local folder.
 

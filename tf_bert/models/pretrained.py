@@ -21,7 +21,7 @@ from tf_bert.checkpoints.gpt_config import ARCHITECTURES as GPT_ARCHITECTURES
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import check_vocabulary_size
 from tf_bert.configs import BertConfig, Config, GPTConfig
-from tf_bert.files import make_folder
+from tf_bert.files import atomic_folder
 from tf_bert.models.bert import Bert, BertForPreTraining
 from tf_bert.models.bert_masked_lm import BertForMaskedLM
 from tf_bert.models.bert_tasks import BertClassifier, BertQuestionAnswering, BertTokenClassifier
@@ -213,27 +213,19 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
         arguments = cls.arguments_for(checkpoint.reader.shapes) | cls.noted_arguments(checkpoint.config)
         make = functools.partial(cls, checkpoint.config, **arguments)
         model, _ = loading.make_with_weights(make, checkpoint.reader)
-    folder, name = os.path.split(path)
-    make_folder(folder or ".")
-    is_gpt = isinstance(checkpoint.config, GPTConfig)
-    if is_gpt:
-        openai.copy_vocabulary(checkpoint.vocab_file, folder or ".", "openai")
-    else:
-        formats.copy_companions(folder or ".", checkpoint.vocab_file, checkpoint.settings)
-    temporary = os.path.join(folder, f".{os.getpid()}.{name}")
-    try:
-        if format == "keras":
-            _save_zipped(model, temporary)
+    place, name = os.path.split(path)
+    place, is_gpt = place or ".", isinstance(checkpoint.config, GPTConfig)
+    with atomic_folder(place) as folder:
+        if is_gpt:
+            openai.copy_vocabulary(checkpoint.vocab_file, folder, "openai", goes_to=place)
         else:
-            model.save_weights(temporary)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-    if format == "weights":
-        writing.write_config(
-            os.path.join(folder, openai.CONFIG if is_gpt else formats.GOOGLE_CONFIG), checkpoint.config
-        )
+            formats.copy_companions(folder, checkpoint.vocab_file, checkpoint.settings, goes_to=place)
+        if format == "keras":
+            _save_zipped(model, os.path.join(folder, name))
+        else:
+            model.save_weights(os.path.join(folder, name))
+            config_file = openai.CONFIG if is_gpt else formats.GOOGLE_CONFIG
+            writing.write_config(os.path.join(folder, config_file), checkpoint.config)
     return path
 
 
