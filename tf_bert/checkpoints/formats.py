@@ -5,19 +5,20 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tf_bert.checkpoints import google, gpt_config, huggingface, loading, names, openai
+from tf_bert.checkpoints import google, gpt_config, huggingface, keras_files, loading, names, openai
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
 from tf_bert.configs import BertConfig, Config, GPTConfig
 from tf_bert.files import copy_same, make_folder
 from tf_bert.tokenization.byte_pair import BytePairTokenizer
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.tokenization.vocabulary import casing_problem, read_vocab_lines
+from tf_bert.tokenization.vocabulary import casing_problem, check_special_tokens, read_vocab_lines
 
 FORMATS = ("google", "openai", "huggingface", "keras", "weights")
 GOOGLE_CONFIG = "bert_config.json"
 GOOGLE_PREFIX = "bert_model.ckpt"
 VOCABULARY = "vocab.txt"
+NEEDED_TOKENS = ("[UNK]", "[CLS]", "[SEP]")  # without which no text is read
 
 
 @dataclasses.dataclass
@@ -66,36 +67,71 @@ class Checkpoint:
         return FullTokenizer(self.vocab_file, **settings.to_dict() | options)
 
 
-def open_files(path: str, config: Config | None = None) -> Checkpoint:
+def open_files(path: str, config: Config | None = None, allow_nan: bool = False) -> Checkpoint:
     """Opens a checkpoint in Google's, OpenAI's or Hugging Face's format; the format is detected from the files.
 
     Args:
         path: a folder, or the prefix of a TensorFlow 1 checkpoint.
         config: the sizes, where no configuration is next to the weights.
+        allow_nan: whether weights that are not finite are read all the same.
 
     Raises:
         ValueError, FileNotFoundError: nothing there can be read; the message says what was looked for.
     """
     if openai.is_gpt(path):
-        format, config, reader, vocab_file = openai.open_files(path, config)
+        format, config, reader, vocab_file = openai.open_files(path, config, allow_nan)
         return Checkpoint(path, format, config, reader, vocab_file, None, architecture_of(reader.shapes))
     if _is_hugging_face(path):
         config = config or huggingface.read_config(path)
-        return with_companions(path, "huggingface", config, huggingface.HuggingFaceReader(path), path)
-    reader = google.GoogleReader(path)
+        return with_companions(path, "huggingface", config, huggingface.HuggingFaceReader(path, allow_nan), path)
+    reader = google.GoogleReader(path, allow_nan)
     folder = path if os.path.isdir(path) else os.path.dirname(reader.prefix) or "."
     config = config or config_in(folder, reader.prefix)
     return with_companions(path, "google", config, reader, folder)
 
 
 def check_vocabulary(checkpoint: Checkpoint) -> None:
-    """Raises ValueError where vocabulary, configuration and table of words do not fit."""
+    """Raises ValueError where vocabulary, configuration and table of words do not fit, or it is no vocabulary."""
     if checkpoint.vocab_file is not None and isinstance(checkpoint.config, GPTConfig):
         openai.check_vocabulary(checkpoint.vocab_file, checkpoint.config)
     elif checkpoint.vocab_file is not None and WORD_EMBEDDINGS in checkpoint.reader.shapes:
         rows = checkpoint.reader.shapes[WORD_EMBEDDINGS][0]
-        lines = len(read_vocab_lines(checkpoint.vocab_file))
-        check_vocabulary_size(lines, checkpoint.config.vocab_size, rows, checkpoint.path)
+        pieces = read_vocab_lines(checkpoint.vocab_file)
+        check_vocabulary_size(len(pieces), checkpoint.config.vocab_size, rows, checkpoint.path)
+        check_special_tokens(pieces, checkpoint.vocab_file, NEEDED_TOKENS)
+
+
+def format_of(path: str) -> str | None:
+    """Names the format of a checkpoint by the files that are there; None where there are none of these formats.
+
+    Args:
+        path: a folder, the prefix of a TensorFlow 1 checkpoint, or a file.
+    """
+    if keras_files.is_keras_file(path):
+        return "keras" if path.endswith(".keras") else "weights"
+    if not os.path.isdir(path):
+        return "openai" if openai.is_gpt(path) else "google"
+    if openai.is_gpt(path):
+        return "huggingface" if gpt_config.model_type(path) in gpt_config.MODEL_TYPES else "openai"
+    if _is_hugging_face(path):
+        return "huggingface"
+    places = [place for place in (path, os.path.join(path, "variables")) if os.path.isdir(place)]
+    is_google = any(name.endswith(".index") for place in places for name in os.listdir(place))
+    return "google" if is_google or google.noted_checkpoints(path, lost_too=True) else None
+
+
+def check_free(path: str, format: str) -> None:
+    """Stops where a checkpoint written into a folder would not be the one that is read from it.
+
+    Raises:
+        ValueError: the folder holds a checkpoint of another format, or those of a training run.
+    """
+    there = format_of(path) if os.path.isdir(path) else None
+    if there not in (None, format):
+        raise ValueError(f"{path} holds a checkpoint in the format {there}; choose another folder for one in {format}")
+    noted = google.latest_checkpoint(path) if there == format == "google" else None
+    if noted and os.path.basename(noted) != GOOGLE_PREFIX:
+        raise ValueError(f"{path} holds the checkpoints of a training run, such as {noted}; choose another folder")
 
 
 def _is_hugging_face(path: str) -> bool:

@@ -97,6 +97,7 @@ class GoogleReader:
 
     Args:
         path: as `normalize_checkpoint_path` takes it.
+        allow_nan: whether weights that are not finite are read all the same.
 
     Attributes:
         prefix: the prefix found.
@@ -108,8 +109,8 @@ class GoogleReader:
         ValueError: the index is damaged, or the data file is shorter than the index says.
     """
 
-    def __init__(self, path: str | os.PathLike):
-        self.prefix = normalize_checkpoint_path(path)
+    def __init__(self, path: str | os.PathLike, allow_nan: bool = False):
+        self.prefix, self._allow_nan = normalize_checkpoint_path(path), allow_nan
         self.where = self.prefix
         try:
             listing = tf.train.load_checkpoint(self.prefix)
@@ -155,6 +156,8 @@ class GoogleReader:
             )[0]
         except tf.errors.OpError as error:
             raise ValueError(f"{stored} in {self.prefix} is damaged: {error.message}") from None
+        if not self._allow_nan:
+            loading.check_finite(value, stored, self.where)
         return tf.transpose(value) if transpose else value
 
 

@@ -1,5 +1,6 @@
 """GPT's configuration in the words of others: Hugging Face's ``config.json``, ``hparams.json`` of OpenAI's GPT-2."""
 
+import dataclasses
 import json
 import os
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from tf_bert.checkpoints import huggingface
 from tf_bert.configs import GPTConfig
 from tf_bert.files import atomic_writer
+from tf_bert.json_files import read_json_object
 
 HPARAMS = "hparams.json"  # of GPT-2
 ARCHITECTURES = {True: "GPT2LMHeadModel", False: "OpenAIGPTLMHeadModel"}  # by pre_norm
@@ -46,23 +48,12 @@ _ACTIVATION_KEY = {"gpt2": "activation_function", "openai-gpt": "afn"}
 
 
 def model_type(folder: str) -> str | None:
-    """What ``config.json`` in a folder says that the model is; None where there is no such file."""
+    """What ``config.json`` in a folder says that the model is; None where there is no such file, or it does not say."""
     path = os.path.join(folder, huggingface.CONFIG)
     if not os.path.exists(path):
         return None
-    return read_json(path).get("model_type")
-
-
-def read_json(path: str, kind: type = dict) -> Any:
-    """The object, or list, in a JSON file; an error names the file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-        if not isinstance(values, kind):
-            raise ValueError(f"expected a JSON {'object' if kind is dict else 'list'}")
-        return values
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    found = read_json_object(path).get("model_type")
+    return found if isinstance(found, str) else None
 
 
 def read_config(directory: str | os.PathLike) -> GPTConfig:
@@ -72,33 +63,35 @@ def read_config(directory: str | os.PathLike) -> GPTConfig:
         ValueError: it describes a GPT that is none of these papers.
     """
     path = os.path.join(directory, huggingface.CONFIG)
-    values = read_json(path)
+    values = read_json_object(path)
     kind = values.pop("model_type")
     try:
-        for key, required in _REQUIRED.items():
-            if values.get(key, required) != required:
-                raise ValueError(f"{key} is {values[key]!r}; only {required!r} can be loaded")
-        activation = values.pop(_ACTIVATION_KEY[kind], "gelu_new" if kind == "gpt2" else "gelu")
-        if activation not in _ACTIVATIONS[kind]:
-            known = ", ".join(_ACTIVATIONS[kind])
-            raise ValueError(f"{_ACTIVATION_KEY[kind]} is {activation!r}; only {known} can be loaded")
+        huggingface.check_required(values, _REQUIRED)
+        values.setdefault(_ACTIVATION_KEY[kind], "gelu_new" if kind == "gpt2" else "gelu")
+        activation = huggingface.known_value(values, _ACTIVATION_KEY[kind], _ACTIVATIONS[kind])
+        del values[_ACTIVATION_KEY[kind]]
         default = GPTConfig(values.pop("vocab_size", MODEL_TYPES[kind])).to_dict()
         default["max_position_embeddings"] = 1024 if kind == "gpt2" else 512
         ours = {name: values.pop(other, default[name]) for name, other in _SETTINGS.items()}
         inner = values.pop("n_inner", None)
         ours |= {
             "vocab_size": default["vocab_size"],
-            "intermediate_size": 4 * ours["hidden_size"] if inner is None else inner,
-            "hidden_act": _ACTIVATIONS[kind][activation],
+            "intermediate_size": _four_times(ours["hidden_size"]) if inner is None else inner,
+            "hidden_act": activation,
             "pre_norm": kind == "gpt2",
             "layer_norm_epsilon": values.pop("layer_norm_epsilon", 1e-5),
             "initializer_range": values.pop("initializer_range", 0.02),
         }
-        if ours["end_id"] is not None and ours["end_id"] >= ours["vocab_size"]:
+        if type(ours["end_id"]) is int and ours["end_id"] >= ours["vocab_size"]:
             ours["end_id"] = None  # small models are saved with the default, which is beyond their table
         return GPTConfig.from_dict({**values, **ours})
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _four_times(width: Any) -> Any:
+    """The usual width inside a block; what is no number stays, for the configuration to refuse."""
+    return 4 * width if type(width) is int else width
 
 
 def _hugging_face_activations(kind: str) -> dict[str, str]:
@@ -149,18 +142,18 @@ def write_config(directory: str | os.PathLike, config: GPTConfig, dtype: np.dtyp
 def read_hparams(directory: str | os.PathLike) -> GPTConfig:
     """Reads GPT-2's ``hparams.json``. The end token is that of ``encoder.json``, or else the last one, as published."""
     path = os.path.join(directory, HPARAMS)
-    values = read_json(path)
+    values = read_json_object(path)
     missing = [name for name in _HPARAMS.values() if name not in values]
     if missing:
         raise ValueError(f"{path}: {', '.join(missing)} missing; found {', '.join(values) or 'nothing'}")
+    encoder = os.path.join(directory, "encoder.json")
+    pieces = read_json_object(encoder) if os.path.exists(encoder) else None
     try:
-        width, end_id = values["n_embd"], values["n_vocab"] - 1
-        encoder = os.path.join(directory, "encoder.json")
-        if os.path.exists(encoder):
-            end_id = read_json(encoder).get("<|endoftext|>")
         ours = {name: values[other] for name, other in _HPARAMS.items()}
-        return GPTConfig(**ours, intermediate_size=4 * width, pre_norm=True, end_id=end_id)
-    except (ValueError, TypeError) as error:
+        config = GPTConfig(**ours, intermediate_size=_four_times(values["n_embd"]), pre_norm=True)
+        end_id = config.vocab_size - 1 if pieces is None else pieces.get("<|endoftext|>")
+        return dataclasses.replace(config, end_id=end_id)
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 

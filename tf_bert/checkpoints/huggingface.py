@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,8 +12,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from tf_bert.checkpoints import names
+from tf_bert.checkpoints.loading import check_finite, some
 from tf_bert.configs import BertConfig
-from tf_bert.files import atomic_writer
+from tf_bert.configs.base import shown
+from tf_bert.files import atomic_writer, open_binary
+from tf_bert.json_files import read_json_object
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -71,19 +75,28 @@ def read_config(directory: str | os.PathLike) -> BertConfig:
     path = os.path.join(directory, CONFIG)
     if not os.path.exists(path):
         raise FileNotFoundError(f"{directory} has weights but no {CONFIG}, which says the model's sizes; add it")
+    values = {**_DEFAULTS, **read_json_object(path)}
     try:
-        with open(path, encoding="utf-8") as file:
-            values = {**_DEFAULTS, **json.load(file)}
-        for key, required in _REQUIRED.items():
-            if values.get(key, required) != required:
-                raise ValueError(f"{key} is {values[key]!r}; only {required!r} can be loaded")
-        if values["hidden_act"] not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ValueError(f"hidden_act is {values['hidden_act']!r}; only {known} can be loaded")
-        values["hidden_act"] = ACTIVATIONS[values["hidden_act"]]
+        check_required(values, _REQUIRED)
+        values["hidden_act"] = known_value(values, "hidden_act", ACTIVATIONS)
         return BertConfig.from_dict(values)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def check_required(values: Mapping[str, Any], required: Mapping[str, Any]) -> None:
+    """Raises ValueError where a key says something else than the only value that can be loaded."""
+    for key, only in required.items():
+        if values.get(key, only) != only:
+            raise ValueError(f"{key} is {shown(values[key])}; only {only!r} can be loaded")
+
+
+def known_value(values: Mapping[str, Any], key: str, table: Mapping[str, str]) -> str:
+    """Our name of what ``key`` says; ValueError where the table has no such name."""
+    value = values[key]
+    if not isinstance(value, str) or value not in table:
+        raise ValueError(f"{key} is {shown(value)}; only {', '.join(table)} can be loaded")
+    return table[value]
 
 
 def write_config(
@@ -115,7 +128,9 @@ class SafetensorsFolder:
     """The weights of a folder, under the names and in the layout they are stored with, read one by one.
 
     Args:
-        directory: holds ``model.safetensors``, or parts with ``model.safetensors.index.json``.
+        directory: holds ``model.safetensors``, or parts with ``model.safetensors.index.json``, which says tensor by
+            tensor what is read from which part. With both, the first is read, as Hugging Face does.
+        allow_nan: whether weights that are not finite are read all the same.
 
     Attributes:
         where: the directory.
@@ -123,33 +138,51 @@ class SafetensorsFolder:
 
     Raises:
         FileNotFoundError: no weights, or a part of them is missing.
-        ValueError: the weights are pickled, a file is damaged, or a dtype is unknown.
+        ValueError: the weights are pickled, a file is damaged, a dtype is unknown, or the index and the files
+            contradict each other.
     """
 
-    def __init__(self, directory: str | os.PathLike):
-        self.where = os.fspath(directory)
+    def __init__(self, directory: str | os.PathLike, allow_nan: bool = False):
+        self.where, self._allow_nan = os.fspath(directory), allow_nan
         self.shapes, self.dtypes, self._files = {}, {}, {}
-        for file in sorted(_weight_files(self.where)):
+        for file, indexed in sorted(_weight_files(self.where).items()):
             opened = self._open(file)
-            for name in opened.keys():
-                part = opened.get_slice(name)
-                if part.get_dtype() not in _DTYPES:
-                    raise ValueError(f"{self.where}: {name} is {part.get_dtype()}; known are {', '.join(_DTYPES)}")
-                self._files[name] = opened
-                self.shapes[name], self.dtypes[name] = tuple(part.get_shape()), _DTYPES[part.get_dtype()]
+            there = set(opened.keys())
+            for name in sorted(there if indexed is None else indexed):
+                if name not in there:
+                    raise ValueError(f"{self.where}: {INDEX} says that {name} is in {file}, and it is not there")
+                self._add(name, opened)
+            if indexed is not None and there - indexed:
+                warnings.warn(
+                    f"{self.where}: {file} holds tensors that {INDEX} gives to another file or does not name; they are "
+                    f"not read: {some(sorted(there - indexed))}",
+                    stacklevel=3,
+                )
+
+    def _add(self, name: str, opened: Any) -> None:
+        part = opened.get_slice(name)
+        if part.get_dtype() not in _DTYPES:
+            raise ValueError(f"{self.where}: {name} is {part.get_dtype()}; known are {', '.join(_DTYPES)}")
+        self._files[name] = opened
+        self.shapes[name], self.dtypes[name] = tuple(part.get_shape()), _DTYPES[part.get_dtype()]
 
     def _open(self, file: str) -> Any:
         path = os.path.join(self.where, file)
         if not os.path.exists(path):
             raise FileNotFoundError(f"{self.where}: {INDEX} names {file}, which is not there")
+        open_binary(path).close()  # says in one line that it is a folder or may not be read
         try:
             return safe_open(path, "numpy")
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise ValueError(f"{path} is damaged or no safetensors file: {error}; download it again") from None
 
     def read(self, name: str) -> np.ndarray:
         """Reads one variable."""
-        return self._files[name].get_tensor(name)
+        try:
+            value = self._files[name].get_tensor(name)
+        except SafetensorError as error:
+            raise ValueError(f"{self.where}: {name} cannot be read: {error}; download it again") from None
+        return value if self._allow_nan else check_finite(value, name, self.where)
 
     def check_equal(self, name: str, other: str) -> None:
         """Raises ValueError unless a tied output matrix is the table that it is tied to."""
@@ -168,6 +201,7 @@ class HuggingFaceReader:
 
     Args:
         directory: see `SafetensorsFolder`, whose errors are raised.
+        allow_nan: likewise.
 
     Attributes:
         where: the directory.
@@ -178,8 +212,8 @@ class HuggingFaceReader:
         ValueError: the output matrix is another than the embeddings.
     """
 
-    def __init__(self, directory: str | os.PathLike):
-        self._stored = SafetensorsFolder(directory)
+    def __init__(self, directory: str | os.PathLike, allow_nan: bool = False):
+        self._stored = SafetensorsFolder(directory, allow_nan)
         self.where = self._stored.where
         self._entries = {}  # Google's name -> (name there, transposed)
         self.shapes, self.dtypes = {}, {}
@@ -219,20 +253,15 @@ class HuggingFaceReader:
         return value.T if transpose else value
 
 
-def _weight_files(directory: str) -> set[str]:
+def _weight_files(directory: str) -> dict[str, set[str] | None]:
+    """File -> the tensors that the index gives to it; None for all that it holds."""
     index = os.path.join(directory, INDEX)
-    if os.path.exists(index):
-        try:
-            with open(index, encoding="utf-8") as file:
-                files = set(json.load(file)["weight_map"].values())
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise ValueError(f"{index} is not an index of safetensors files (no weight_map)") from None
-        for file in files:
-            if os.path.basename(file) != file or not file.endswith(".safetensors"):
-                raise ValueError(f"{index} names {file!r}, which is no safetensors file of this folder: refused")
-        return files
     if os.path.exists(os.path.join(directory, WEIGHTS)):
-        return {WEIGHTS}
+        if os.path.exists(index):
+            warnings.warn(f"{directory} has {WEIGHTS} and {INDEX}: the first is read", stacklevel=4)
+        return {WEIGHTS: None}
+    if os.path.exists(index):
+        return _indexed_files(index)
     pickled = [name for name in os.listdir(directory) if name in PICKLED or name.endswith((".bin", ".pt", ".pth"))]
     if pickled:
         raise ValueError(
@@ -240,6 +269,23 @@ def _weight_files(directory: str) -> set[str]:
             f"loaded, so it is refused; convert it to {WEIGHTS} where you trust it, or fetch the model in that format"
         )
     raise FileNotFoundError(f"{directory} has no weights: neither {WEIGHTS} nor {INDEX}")
+
+
+def _indexed_files(index: str) -> dict[str, set[str]]:
+    try:
+        weight_map = read_json_object(index).get("weight_map")
+    except ValueError as error:
+        raise ValueError(f"{index} is not an index of safetensors files ({error})") from None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(f"{index} is not an index of safetensors files (no weight_map)")
+    files: dict[str, set[str]] = {}
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or os.path.basename(file) != file or not file.endswith(".safetensors"):
+            raise ValueError(
+                f"{index} names {shown(file)}, which is no safetensors file of this folder: refused (for {name})"
+            )
+        files.setdefault(file, set()).add(name)
+    return files
 
 
 def _google_name(name: str) -> tuple[str, bool]:

@@ -4,18 +4,23 @@ All store the kernels of query, key and value side by side; the rows of `tf_bert
 where, for reading and for writing.
 """
 
+import math
 import os
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tf_bert.checkpoints import google, gpt_config, huggingface, names
+from tf_bert.checkpoints.loading import cast, check_finite
 from tf_bert.configs import GPTConfig
-from tf_bert.files import atomic_folder, atomic_writer, copy_same
+from tf_bert.files import atomic_folder, atomic_writer, copy_same, open_binary
+from tf_bert.json_files import read_json, read_json_object
 from tf_bert.tokenization.byte_pair import END_OF_WORD, BytePairTokenizer, GPT1Tokenizer, GPT2Tokenizer
 
+_BLOCK = re.compile(r"(?:model/h|transformer\.h\.)(\d+)[/.]")
 CONFIG = "gpt_config.json"  # ours, beside .weights.h5
 PREFIX = "model.ckpt"  # of GPT-2
 SHAPES, PARAMS = "params_shapes.json", "params_{}.npy"  # of GPT-1
@@ -35,21 +40,28 @@ def is_gpt(path: str | os.PathLike) -> bool:
     return os.path.isdir(path) and gpt_config.model_type(path) in gpt_config.MODEL_TYPES
 
 
-def open_files(path: str, config: GPTConfig | None = None) -> tuple[str, GPTConfig, "GPTReader", str | None]:
+def open_files(
+    path: str, config: GPTConfig | None = None, allow_nan: bool = False
+) -> tuple[str, GPTConfig, "GPTReader", str | None]:
     """Opens a folder, or the prefix of a GPT-2 checkpoint.
+
+    Args:
+        path: the folder or prefix.
+        config: the sizes, instead of those beside the weights.
+        allow_nan: whether weights that are not finite are read all the same.
 
     Returns:
         The format, ``openai`` or ``huggingface``; the configuration; the reader; and the vocabulary file or None.
     """
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if os.path.isdir(path) and gpt_config.model_type(path) in gpt_config.MODEL_TYPES:
-        format, stored = "huggingface", _HuggingFaceNames(path)
+        format, stored = "huggingface", _HuggingFaceNames(path, allow_nan)
         config = config or gpt_config.read_config(path)
     elif os.path.exists(os.path.join(folder, gpt_config.HPARAMS)) and not os.path.exists(os.path.join(folder, SHAPES)):
-        format, stored = "openai", google.GoogleReader(path)
+        format, stored = "openai", google.GoogleReader(path, allow_nan)
         config = config or gpt_config.read_hparams(folder)
     else:
-        format, stored = "openai", GPT1Files(folder)
+        format, stored = "openai", GPT1Files(folder, allow_nan)
         config = config or stored.config()
     return format, config, GPTReader(stored, config, format), vocabulary_file(folder)
 
@@ -79,7 +91,7 @@ def tokenizer(path: str, vocab_file: str | None, **options: Any) -> BytePairToke
     if vocab_file is None:
         looked_for = ", ".join(name for pairs in VOCABULARIES.values() for name, _ in pairs)
         raise FileNotFoundError(f"{path} has no vocabulary beside it ({looked_for}, each with its merges)")
-    of_gpt1 = any(piece.endswith(END_OF_WORD) for piece in gpt_config.read_json(vocab_file))
+    of_gpt1 = any(piece.endswith(END_OF_WORD) for piece in read_json_object(vocab_file))
     return (GPT1Tokenizer if of_gpt1 else GPT2Tokenizer)(vocab_file, merges_file(vocab_file), **options)
 
 
@@ -88,22 +100,22 @@ class GPT1Files:
 
     Args:
         folder: holds ``params_shapes.json`` and ``params_0.npy`` and so on.
+        allow_nan: whether weights that are not finite are read all the same.
 
     Raises:
         FileNotFoundError: there is no array.
-        ValueError: they do not have as many numbers as the shapes say, or the shapes are not those of a GPT-1.
+        ValueError: they do not have as many numbers as the shapes say, or the shapes are not those of a GPT-1; or a
+            file is damaged or holds no floating-point numbers.
     """
 
-    def __init__(self, folder: str):
-        self.where = folder
-        shapes = [tuple(shape) for shape in gpt_config.read_json(os.path.join(folder, SHAPES), list)]
-        files, parts = [os.path.join(folder, PARAMS.format(i)) for i in range(len(os.listdir(folder)))], []
-        for file in files:
-            if os.path.exists(file):
-                parts.append(np.load(file, allow_pickle=False).reshape(-1))
+    def __init__(self, folder: str, allow_nan: bool = False):
+        self.where, self._allow_nan = folder, allow_nan
+        shapes = _listed_shapes(os.path.join(folder, SHAPES))
+        files = [os.path.join(folder, PARAMS.format(i)) for i in range(len(os.listdir(folder)))]
+        parts = [_mapped(file) for file in files if os.path.exists(file)]
         if not parts:
             raise FileNotFoundError(f"{folder} has {SHAPES} but no {PARAMS.format(0)}")
-        sizes = [int(np.prod(shape)) for shape in shapes]
+        sizes = [math.prod(shape) for shape in shapes]
         if sum(sizes) != sum(map(len, parts)):
             raise ValueError(
                 f"{folder}: {SHAPES} lists {sum(sizes):,} numbers, the {len(parts)} files {PARAMS.format('*')} hold "
@@ -120,6 +132,9 @@ class GPT1Files:
 
     def config(self) -> GPTConfig:
         """The sizes, as the shapes say; heads are 64 wide, as in the paper."""
+        for name, rank in (("model/pe", 2), ("model/we", 2)):
+            if len(self.shapes[name]) != rank:
+                raise ValueError(f"{self.where}: {SHAPES} gives {name} the shape {self.shapes[name]}, not of 2 axes")
         context, width = self.shapes["model/pe"]
         heads = max(width // 64, 1)
         words, inner = self.shapes["model/we"][0], self.shapes["model/h0/mlp/c_fc/w"][-1]
@@ -127,14 +142,39 @@ class GPT1Files:
 
     def read(self, name: str) -> np.ndarray:
         """Reads one array."""
-        return self._arrays[name]
+        value = self._arrays[name]
+        return value if self._allow_nan else check_finite(value, name, self.where)
+
+
+def _listed_shapes(path: str) -> list[tuple[int, ...]]:
+    """The shapes in a JSON file: a list of lists of sizes."""
+    shapes = read_json(path)
+    if not isinstance(shapes, list) or not all(isinstance(shape, list) and _are_sizes(shape) for shape in shapes):
+        raise ValueError(f"{path} is no list of shapes, each a list of numbers of at least 1")
+    return [tuple(shape) for shape in shapes]
+
+
+def _are_sizes(values: list[Any]) -> bool:
+    return len(values) <= 4 and all(type(size) is int and 0 < size < 2**31 for size in values)
+
+
+def _mapped(path: str) -> np.ndarray:
+    """The numbers of a ``.npy`` file in a row; they are read when they are used."""
+    open_binary(path).close()
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.dtype.kind != "f":
+            raise ValueError(f"it holds {array.dtype}, expected floating-point numbers")
+        return array.reshape(-1)
+    except Exception as error:  # numpy reads the header with Python's own parser, whose errors are many
+        raise ValueError(f"{path} is damaged or no .npy file of numbers: {error}; copy it again") from None
 
 
 class _HuggingFaceNames:
     """A folder's weights under full names; without the buffers of masks and the second copy of the tied table."""
 
-    def __init__(self, folder: str):
-        self._folder, self.where = huggingface.SafetensorsFolder(folder), folder
+    def __init__(self, folder: str, allow_nan: bool):
+        self._folder, self.where = huggingface.SafetensorsFolder(folder, allow_nan), folder
         self._stored, tied = {}, None
         for name in self._folder.shapes:
             if name == "lm_head.weight":
@@ -166,12 +206,14 @@ class GPTReader:
     def __init__(self, stored, config: GPTConfig, format: str):
         self._stored, self.where = stored, stored.where
         self._rows, self.shapes, self.dtypes, used = {}, {}, {}, set()
-        for row in names.gpt_rows(config.pre_norm, config.num_hidden_layers):
+        for row in names.gpt_rows(config.pre_norm, _layers_there(stored.shapes)):
             name = row.openai if format == "openai" else row.hugging_face
             if name in stored.shapes:
                 used.add(name)
                 self._rows[row.ours] = (name, row.third)
                 shape = _without_first_axis(stored.shapes[name], row.ours)
+                if row.third is not None and (not shape or shape[-1] % 3):
+                    raise ValueError(f"{self.where}: {name} is {shape}; query, key and value cannot be a third of it")
                 self.shapes[row.ours] = shape if row.third is None else (*shape[:-1], shape[-1] // 3)
                 self.dtypes[row.ours] = stored.dtypes[name]
         for name in stored.shapes:
@@ -187,6 +229,11 @@ class GPTReader:
             width = value.shape[-1] // 3
             value = value[..., third * width : (third + 1) * width]
         return value.reshape(self.shapes[name])
+
+
+def _layers_there(stored_names: Iterable[str]) -> int:
+    """Counts the blocks of variables under OpenAI's or Hugging Face's names."""
+    return 1 + max((int(match[1]) for match in map(_BLOCK.match, stored_names) if match), default=0)
 
 
 class ReaderWithNewRows:
@@ -250,7 +297,7 @@ def write(checkpoint, path: str, format: str, dtype=None) -> str:
 def _write_checkpoint(folder: str, reader, stored: Mapping[str, list[str]], dtypes: Mapping[str, np.dtype]) -> None:
     tensors = {}
     for name, ours in stored.items():
-        tensors[name] = _joined(reader, ours).astype(dtypes[name])
+        tensors[name] = _joined(reader, ours, dtypes[name])
         if ours[0].endswith("/kernel"):
             tensors[name] = tensors[name][None]  # [1, in, out]: there it is a convolution
     google.write_tensors(os.path.join(folder, PREFIX), tensors)
@@ -261,16 +308,16 @@ def _write_checkpoint(folder: str, reader, stored: Mapping[str, list[str]], dtyp
 def _write_safetensors(folder: str, reader, stored: Mapping[str, list[str]], dtypes: Mapping[str, np.dtype]) -> None:
     def tensor(name: str, ours: list[str]):
         shape = reader.shapes[ours[0]]
-        return name, (*shape[:-1], shape[-1] * len(ours)), dtypes[name], lambda: _joined(reader, ours)
+        return name, (*shape[:-1], shape[-1] * len(ours)), dtypes[name], lambda: _joined(reader, ours, dtypes[name])
 
     huggingface.write_safetensors(
         os.path.join(folder, huggingface.WEIGHTS), [tensor(name, ours) for name, ours in stored.items()]
     )
 
 
-def _joined(reader, names_there: list[str]) -> np.ndarray:
+def _joined(reader, ours: list[str], dtype: np.dtype) -> np.ndarray:
     """Variables that are stored as one, side by side."""
-    return np.concatenate([np.asarray(reader.read(name)) for name in names_there], axis=-1)
+    return np.concatenate([cast(reader.read(name), dtype, name, reader.where) for name in ours], axis=-1)
 
 
 def copy_vocabulary(vocab_file: str | None, folder: str, format: str, goes_to: str | None = None) -> None:
@@ -293,10 +340,13 @@ def copy_vocabulary(vocab_file: str | None, folder: str, format: str, goes_to: s
 
 
 def check_vocabulary(vocab_file: str, config: GPTConfig) -> None:
-    """Raises ValueError where a vocabulary has more entries than the table of words has rows."""
-    entries: Mapping[str, int] = gpt_config.read_json(vocab_file)
-    if len(entries) > config.vocab_size:
+    """Raises ValueError where a file is no vocabulary, or has more entries than the table of words has rows."""
+    entries: Mapping[str, int] = read_json_object(vocab_file)
+    ids = list(entries.values())
+    if not ids or any(type(number) is not int or number < 0 for number in ids) or len(set(ids)) < len(ids):
+        raise ValueError(f"{vocab_file} is no vocabulary: expected a JSON object from each piece to an id of its own")
+    if max(len(ids), max(ids) + 1) > config.vocab_size:
         raise ValueError(
-            f"{vocab_file} has {len(entries)} entries, but the table of words has {config.vocab_size} rows; they do "
-            "not belong together"
+            f"{vocab_file} has {max(len(ids), max(ids) + 1)} entries, but the table of words has {config.vocab_size} "
+            "rows; they do not belong together"
         )

@@ -34,22 +34,27 @@ def write_folder(checkpoint: Checkpoint, path: str, format: str, dtype=None, opt
         raise ValueError(f"{checkpoint.path} holds a {kind}, which the format {format} has not; there is {right}")
     if path.endswith((".keras", ".h5")):
         raise ValueError(f"{path} is the name of a Keras file; the format {format} needs a folder")
+    formats.check_free(path, format)
     if is_gpt:
         if optimizer:
             raise ValueError("a GPT is written without the optimizer's moments")
         return openai.write(checkpoint, path, format, dtype)
     chosen = _chosen(checkpoint, format, optimizer)
     dtypes = {name: dtype_of(checkpoint.reader, name, dtype) for name in chosen}
+
+    def value(name: str):
+        return loading.cast(checkpoint.reader.read(name), dtypes[name], name, checkpoint.path)
+
     with atomic_folder(path) as folder:
         formats.copy_companions(folder, checkpoint.vocab_file, checkpoint.settings, goes_to=path)
         if format == "google":
-            tensors = {name: tf.cast(checkpoint.reader.read(name), dtypes[name]) for name in chosen}
+            tensors = {name: tf.convert_to_tensor(value(name)) for name in chosen}
             google.write_tensors(os.path.join(folder, formats.GOOGLE_PREFIX), tensors)
             write_config(os.path.join(folder, formats.GOOGLE_CONFIG), checkpoint.config)
         else:
             shapes = checkpoint.reader.shapes
             tensors = [(name, shapes[name], dtypes[name]) for name in chosen]
-            huggingface.write_weights(os.path.join(folder, huggingface.WEIGHTS), tensors, checkpoint.reader.read)
+            huggingface.write_weights(os.path.join(folder, huggingface.WEIGHTS), tensors, value)
             weights_dtype, num_labels = dtypes[formats.WORD_EMBEDDINGS], shapes.get("output_weights", (None,))[0]
             huggingface.write_config(folder, checkpoint.config, checkpoint.architecture, weights_dtype, num_labels)
     return path

@@ -70,9 +70,10 @@ def show_checkpoint(path: str) -> None:
     """Prints what a checkpoint on the disk holds."""
     load_tensorflow()
     from tf_bert.checkpoints import loading
+    from tf_bert.checkpoints.agreement import missing_variables
     from tf_bert.models import pretrained
 
-    checkpoint = pretrained.open_checkpoint(path)
+    checkpoint = pretrained.open_checkpoint(path, allow_nan=True)
     weights, slots = loading.sizes(checkpoint.reader)
     print(f"format: {checkpoint.format}")
     print(f"architecture: {checkpoint.architecture} ({pretrained.ARCHITECTURES[checkpoint.architecture].__name__})")
@@ -81,8 +82,11 @@ def show_checkpoint(path: str) -> None:
     print(f"vocabulary: {checkpoint.vocab_file or 'none beside it'}")
     print(f"tokenizer: {checkpoint.settings.to_dict() if checkpoint.settings else 'casing not noted'}")
     print(f"config: {checkpoint.config.to_json_string()}", end="")
+    for name in missing_variables(checkpoint.config, checkpoint.reader.shapes):
+        print(f"{name} MISSING")
     for name, shape in checkpoint.reader.shapes.items():
-        print(f"{name} {list(shape)}")
+        wrong = loading.not_finite(checkpoint.reader.read(name))
+        print(f"{name} {list(shape)}{f' NOT FINITE: {wrong:,} values are NaN or infinite' if wrong else ''}")
 
 
 def main(argv=None) -> int:

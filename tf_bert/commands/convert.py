@@ -34,6 +34,7 @@ FLAGS.enum(
 )
 FLAGS.boolean("half", False, "Whether to write the weights in float16.")
 FLAGS.boolean("bfloat16", False, "Whether to write the weights in bfloat16.")
+FLAGS.boolean("allow_nan", False, "Whether to convert weights that are NaN or infinite; by default they are refused.")
 FLAGS.boolean("optimizer", False, "Whether Adam's moments and the step go along (formats google and keras to google).")
 
 
@@ -47,8 +48,8 @@ def run(flags) -> None:
     from tf_bert.models import convert, pretrained
 
     dtype = "float16" if flags.half else "bfloat16" if flags.bfloat16 else None
-    checkpoint = convert.convert(flags.input, flags.output, flags.format, dtype, flags.optimizer)
-    written = pretrained.open_checkpoint(flags.output)
+    checkpoint = convert.convert(flags.input, flags.output, flags.format, dtype, flags.optimizer, flags.allow_nan)
+    written = pretrained.open_checkpoint(flags.output, allow_nan=flags.allow_nan)
     weights, slots = loading.sizes(written.reader)
     moments = 2 * sum(loading.sizes(checkpoint.reader)[:1])
     print(f"read {checkpoint.path}: {checkpoint.format}, {checkpoint.architecture}")

@@ -141,7 +141,7 @@ def _classes(name: str) -> tuple[type, type]:
 
 def _export(model, folder: str, blocks) -> str:
     """Writes the model with the vocabulary of its blocks, where that is found."""
-    from tf_bert.checkpoints import gpt_config, openai
+    from tf_bert.checkpoints import gpt_config, keras_files, openai
     from tf_bert.files import make_folder
     from tf_bert.models.gpt import GPT
     from tf_bert.progress import say
@@ -159,8 +159,7 @@ def _export(model, folder: str, blocks) -> str:
     if is_gpt and problem is None:
         return model.save_checkpoint(folder)
     openai.copy_vocabulary(getattr(model, "vocab_file", None), folder, "openai")
-    path = os.path.join(folder, f"{model.name}.keras")
-    model.save(path)
+    path = keras_files.write_keras_file(model, os.path.join(folder, f"{model.name}.keras"))
     if not is_gpt:
         return folder
     say(f"{problem}: the model is written as a .keras file")

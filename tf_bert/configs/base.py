@@ -6,13 +6,26 @@ import difflib
 import json
 import numbers
 import os
+import types
+import typing
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from tf_bert.files import open_binary
+from tf_bert.json_files import read_json_object
 
-_NUMBERS = {int: numbers.Integral, float: numbers.Real}
+# The type of a field -> what it takes, and its name in messages.
+_KINDS = {
+    int: (numbers.Integral, "an integer"),
+    float: (numbers.Real, "a number"),
+    bool: (bool, "true or false"),
+    str: (str, "a text"),
+    types.NoneType: (types.NoneType, "null"),
+    Mapping: (Mapping, "an object"),
+    Callable: (Callable, "a function"),
+}
+LARGEST = 2**31 - 1  # ids and sizes are 32-bit numbers in TensorFlow
+DEEPEST = 50  # levels of lists and objects in a configuration file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,16 +41,9 @@ class Config:
     def __post_init__(self):
         """Raises ValueError for a value that no model could be built from."""
         for field in dataclasses.fields(self):
-            value, number = getattr(self, field.name), _NUMBERS.get(field.type)
-            if number and (isinstance(value, bool) or not isinstance(value, number)):
-                expected = "an integer" if field.type is int else "a number"
-                found = f"{value!r} ({type(value).__name__})"
-                raise ValueError(f"{type(self).__name__}: {field.name} must be {expected}, not {found}")
-            least = 0 if field.name.endswith("_id") else 1
-            if field.type is int and value < least:
-                raise ValueError(f"{type(self).__name__}: {field.name} must be at least {least}, not {value}")
-            if field.name.endswith("_prob") and not 0 <= value < 1:
-                raise ValueError(f"{type(self).__name__}: {field.name} must lie in [0, 1), not {value}")
+            problem = _problem(field.name, getattr(self, field.name), field.type)
+            if problem:
+                raise ValueError(f"{type(self).__name__}: {field.name} {problem}")
 
     def check_heads(self) -> None:
         """Raises ValueError where the heads do not divide the width."""
@@ -65,6 +71,7 @@ class Config:
             {'pooler_type': 'first_token_transform'}
         """
         settings = {field.name: field for field in dataclasses.fields(cls) if field.name != "extra"}
+        _check_depth(cls.__name__, json_object)
         absent = [name for name in settings if name not in json_object]
         extra = {key: copy.deepcopy(value) for key, value in json_object.items() if key not in settings}
         for name in absent:
@@ -88,16 +95,13 @@ class Config:
             ValueError: it is not a JSON object, `from_dict` refuses it, or the heads do not divide the width; the
                 message names the file.
         """
-        with open_binary(json_file) as file:
-            try:
-                json_object = json.loads(file.read().decode("utf-8"))
-                if not isinstance(json_object, dict):
-                    raise ValueError(f"expected a JSON object, found {type(json_object).__name__}")
-                config = cls.from_dict(json_object)
-                config.check_heads()
-                return config
-            except ValueError as error:
-                raise ValueError(f"{os.fspath(json_file)}: {error}") from None
+        json_object = read_json_object(json_file)
+        try:
+            config = cls.from_dict(json_object)
+            config.check_heads()
+            return config
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(json_file)}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """All settings and extra keys as a new dict."""
@@ -113,3 +117,47 @@ class Config:
             '  "attention_probs_dropout_prob": 0.1,'
         """
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+def shown(value: Any) -> str:
+    """Returns a value as messages show it: as Python writes it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]} ..."
+
+
+def _problem(name: str, value: Any, kind: Any) -> str | None:
+    """Says what a field takes where it does not take a value; None where it does."""
+    kinds = [typing.get_origin(one) or one for one in typing.get_args(kind) or [kind]]
+    if isinstance(kind, types.GenericAlias):  # Mapping[str, Any], whose arguments are not alternatives
+        kinds = [typing.get_origin(kind)]
+    known = [_KINDS[one] for one in kinds]
+    if not any(isinstance(value, taken) and (taken is bool or not isinstance(value, bool)) for taken, _ in known):
+        expected = " or ".join(words for _, words in known)
+        return f"must be {expected}, not {shown(value)} ({type(value).__name__})"
+    if int in kinds and value is not None:
+        least = 0 if name.endswith("_id") else 1
+        if value < least:
+            return f"must be at least {least}, not {shown(value)}"
+        return f"must be at most {LARGEST}, not {shown(value)}" if value > LARGEST else None
+    if float in kinds:
+        if name.endswith("_prob") and not 0 <= value < 1:
+            return f"must lie in [0, 1), not {shown(value)}"
+        if not -LARGEST <= value <= LARGEST:  # also NaN
+            return f"must be a finite number, not {shown(value)}"
+        if name.endswith(("_epsilon", "_range")) and value < 0:
+            return f"must be at least 0, not {shown(value)}"
+    return None
+
+
+def _check_depth(name: str, json_object: Mapping[str, Any]) -> None:
+    """Raises ValueError where lists and objects are nested deeper than anything that copies them can follow."""
+    level: list[Any] = [json_object]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, Mapping) else value)
+            if isinstance(inner, Mapping | list)
+        ]
+    if level:
+        raise ValueError(f"{name}: lists or objects are nested more than {DEEPEST} levels deep")

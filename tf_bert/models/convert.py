@@ -23,6 +23,7 @@ def convert(
     format: str | None = None,
     dtype: str | None = None,
     optimizer: bool = False,
+    allow_nan: bool = False,
 ) -> Checkpoint:
     """Converts a checkpoint; the variables keep their bits unless another dtype is asked for.
 
@@ -33,11 +34,12 @@ def convert(
             the other one of ``google`` (``openai`` for a GPT) and ``huggingface``.
         dtype: ``float32``, ``float16`` or ``bfloat16``.
         optimizer: whether the moments of a training checkpoint go along.
+        allow_nan: whether weights that are NaN or infinite are converted too.
 
     Returns:
         The checkpoint that was read.
     """
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_checkpoint(source, allow_nan=allow_nan)
     if os.path.realpath(target) in (os.path.realpath(checkpoint.path), os.path.realpath(source)):
         raise ValueError(f"{target} is the checkpoint itself; choose another place")
     folder = "openai" if isinstance(checkpoint.config, GPTConfig) else "google"

@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import keras
 from keras import ops
 
 from tf_bert.configs import GPTConfig
+from tf_bert.configs.base import shown
 from tf_bert.layers.heads import ClassificationHead, correct, cross_entropy
 from tf_bert.models.gpt import GPT
 from tf_bert.models.saving import Checkpointed, Configured
@@ -16,6 +17,8 @@ from tf_bert.trainer.trainer import Trainer
 
 SPECIAL_TOKENS = 3  # start, delimiter and extract are the last rows of the table
 TASKS = ("classification", "similarity", "multiple_choice")
+# What a configuration beside the weights notes of the model, and of which kind it is.
+NOTED = {"num_labels": int, "task": str, "lm_weight": int | float, "classifier_dropout": int | float}
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -134,13 +137,18 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
     @classmethod
     def noted_arguments(cls, config: GPTConfig) -> dict[str, Any]:
         """The arguments of the class that `to_note` put into a configuration."""
-        return dict(config.extra.get("classifier", {}))
+        noted = config.extra.get("classifier", {})
+        if not isinstance(noted, Mapping) or not set(noted) <= set(NOTED):
+            raise ValueError(f"classifier is {shown(noted)} in the configuration; expected {', '.join(NOTED)}")
+        for name, value in noted.items():
+            if not isinstance(value, NOTED[name]) or isinstance(value, bool):
+                raise ValueError(f"{name} of classifier is {shown(value)} in the configuration")
+        return dict(noted)
 
     def to_note(self) -> dict[str, Any]:
         """What a configuration beside the weights has to say of the model."""
-        names = ("num_labels", "task", "lm_weight", "classifier_dropout")
         settings = self.get_config()
-        return {"classifier": {name: settings[name] for name in names}}
+        return {"classifier": {name: settings[name] for name in NOTED}}
 
     def build(self, input_shape=None):
         """Makes the variables of the linear layer."""

@@ -7,21 +7,17 @@
 import dataclasses
 import functools
 import os
-import pathlib
-import tempfile
 import warnings
-import zipfile
 from typing import Any
 
-import keras
-
-from tf_bert.checkpoints import catalogue, formats, google, loading, names, openai, writing
+from tf_bert.checkpoints import catalogue, formats, google, keras_files, loading, names, openai, writing
+from tf_bert.checkpoints.agreement import check_agreement, check_dtypes, missing_variables, refuse_more_layers
 from tf_bert.checkpoints.formats import Checkpoint, ModelReader
 from tf_bert.checkpoints.gpt_config import ARCHITECTURES as GPT_ARCHITECTURES
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import check_vocabulary_size
 from tf_bert.configs import BertConfig, Config, GPTConfig
-from tf_bert.files import atomic_folder
+from tf_bert.files import atomic_folder, check_whole
 from tf_bert.models.bert import Bert, BertForPreTraining
 from tf_bert.models.bert_masked_lm import BertForMaskedLM
 from tf_bert.models.bert_tasks import BertClassifier, BertQuestionAnswering, BertTokenClassifier
@@ -46,7 +42,9 @@ ARCHITECTURES = {
 }
 
 
-def open_checkpoint(path_or_name: str | os.PathLike, config: Config | None = None) -> Checkpoint:
+def open_checkpoint(
+    path_or_name: str | os.PathLike, config: Config | None = None, allow_nan: bool = False
+) -> Checkpoint:
     """Opens a checkpoint of any format, or one of the catalogue, which is fetched where it is not there yet.
 
     Args:
@@ -54,22 +52,40 @@ def open_checkpoint(path_or_name: str | os.PathLike, config: Config | None = Non
             TensorFlow 1 checkpoint, a ``.keras`` or ``.weights.h5`` file, or a name that
             `tf_bert.checkpoints.catalogue` knows.
         config: the sizes, where no configuration lies beside the weights.
+        allow_nan: whether weights that are not finite are read all the same.
 
     Raises:
         ValueError, FileNotFoundError: nothing there can be read; the message says what was looked for. Or vocabulary,
-            configuration and table do not fit.
+            configuration and weights do not fit, which is seen before any weight is read. Reading a weight that is not
+            finite raises ValueError too.
     """
     path = os.fspath(path_or_name)
     if not os.path.exists(path) and not os.path.exists(google.checkpoint_prefix(path) + ".index"):
         path = _fetched(path)
+    check_whole(path if os.path.isdir(path) else os.path.dirname(path))
     if is_translator(path):
         raise ValueError(f"{path} holds a translation model, which tf-bert translate and tf-bert attention read")
-    checkpoint = _open_keras(path, config) if path.endswith((".keras", ".h5")) else formats.open_files(path, config)
-    noted = (checkpoint.config.extra.get("architectures") or [None])[0]
-    if noted in ARCHITECTURES:
-        checkpoint = dataclasses.replace(checkpoint, architecture=noted)
-    formats.check_vocabulary(checkpoint)
+    if formats.format_of(path) is None:
+        path = keras_files.only_keras_file(path) or path
+    if keras_files.is_keras_file(path):
+        checkpoint = _open_keras(path, config, allow_nan)
+        formats.check_vocabulary(checkpoint)
+    else:
+        checkpoint = formats.open_files(path, config, allow_nan)
+        formats.check_vocabulary(checkpoint)
+        reader = checkpoint.reader
+        check_agreement(checkpoint.config, reader.shapes, reader.dtypes, path, all_layers=config is None)
+    checkpoint = dataclasses.replace(
+        checkpoint, architecture=_noted_architecture(checkpoint.config, checkpoint.architecture)
+    )
     return checkpoint
+
+
+def _noted_architecture(config: Config, otherwise: str) -> str:
+    """The architecture that a configuration names, where it is one of ours."""
+    noted = config.extra.get("architectures")
+    first = noted[0] if isinstance(noted, list) and noted else None
+    return first if isinstance(first, str) and first in ARCHITECTURES else otherwise
 
 
 def _fetched(name: str) -> str:
@@ -81,24 +97,26 @@ def _fetched(name: str) -> str:
         ) from None
 
 
-def _open_keras(path: str, config: Config | None) -> Checkpoint:
+def _open_keras(path: str, config: Config | None, allow_nan: bool) -> Checkpoint:
     folder = os.path.dirname(path) or "."
-    try:
-        if path.endswith(".keras"):
-            model = keras.saving.load_model(path)
-        else:
-            config = config or formats.config_in(folder, path)
-            usual = GPT_ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
-            architecture = (config.extra.get("architectures") or [usual])[0]
-            cls = ARCHITECTURES[architecture]
-            model = cls(config, **cls.noted_arguments(config))
-            model.load_weights(path)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be loaded by Keras: {error}") from None
-    if not isinstance(getattr(model, "config", None), BertConfig | GPTConfig):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which is no BERT or GPT of tf_bert")
-    format = "keras" if path.endswith(".keras") else "weights"
+    if path.endswith(".keras"):
+        format, model = "keras", keras_files.load_keras_file(path, (BertConfig, GPTConfig), "BERT or GPT", allow_nan)
+    else:
+        format, config = "weights", config or formats.config_in(folder, path)
+        usual = GPT_ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
+        cls = ARCHITECTURES[_noted_architecture(config, usual)]
+        keras_files.check_weights_file(path, config)
+        model = cls(config, **_noted_arguments(cls, config, path))
+        keras_files.load_keras_weights(model, path, allow_nan)
     return formats.with_companions(path, format, model.config, ModelReader(model), folder)
+
+
+def _noted_arguments(cls: type, config: Config, where: str) -> dict[str, Any]:
+    """The arguments of a class that a configuration notes; an error names the checkpoint."""
+    try:
+        return cls.noted_arguments(config)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def architecture_name(model) -> str:
@@ -137,7 +155,10 @@ def load_model(
         model = loaded
         model.load_report = loading.LoadReport(loaded=list(checkpoint.reader.shapes))
     else:
-        arguments = cls.arguments_for(checkpoint.reader.shapes) | cls.noted_arguments(checkpoint.config) | arguments
+        if strict:
+            refuse_more_layers(checkpoint.config, checkpoint.reader.shapes, checkpoint.path)
+        noted = _noted_arguments(cls, checkpoint.config, checkpoint.path)
+        arguments = cls.arguments_for(checkpoint.reader.shapes) | noted | arguments
         make = functools.partial(cls, described(checkpoint).config, **arguments)
         model, model.load_report = loading.make_with_weights(make, checkpoint.reader, strict)
         if model.load_report.missing:
@@ -192,6 +213,14 @@ def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=No
         ValueError: the format cannot hold it, or the path does not fit the format.
     """
     checkpoint, path = described(checkpoint), os.fspath(path)
+    reader = checkpoint.reader
+    missing = missing_variables(checkpoint.config, reader.shapes)
+    if missing:
+        some = loading.some(missing)
+        raise ValueError(
+            f"{checkpoint.path} lacks {len(missing)} variables of the encoder, nothing was written: {some}"
+        )
+    check_dtypes(reader.dtypes, checkpoint.path)
     write_format = _write_keras if format in ("keras", "weights") else writing.write_folder
     return write_format(checkpoint, path, format, dtype, optimizer)
 
@@ -210,7 +239,8 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
         model.config = checkpoint.config  # with what travels along
     else:
         cls = ARCHITECTURES[checkpoint.architecture]
-        arguments = cls.arguments_for(checkpoint.reader.shapes) | cls.noted_arguments(checkpoint.config)
+        noted = _noted_arguments(cls, checkpoint.config, checkpoint.path)
+        arguments = cls.arguments_for(checkpoint.reader.shapes) | noted
         make = functools.partial(cls, checkpoint.config, **arguments)
         model, _ = loading.make_with_weights(make, checkpoint.reader)
     place, name = os.path.split(path)
@@ -221,21 +251,12 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
         else:
             formats.copy_companions(folder, checkpoint.vocab_file, checkpoint.settings, goes_to=place)
         if format == "keras":
-            _save_zipped(model, os.path.join(folder, name))
+            keras_files.zip_model(model, os.path.join(folder, name))
         else:
             model.save_weights(os.path.join(folder, name))
             config_file = openai.CONFIG if is_gpt else formats.GOOGLE_CONFIG
             writing.write_config(os.path.join(folder, config_file), checkpoint.config)
     return path
-
-
-def _save_zipped(model, path: str) -> None:
-    """What ``model.save(path)`` writes, without its second copy of the weights in memory."""
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
-        model.save(folder, zipped=False)
-        with zipfile.ZipFile(path, "w") as archive:
-            for file in sorted(pathlib.Path(folder).rglob("*")):
-                archive.write(file, file.relative_to(folder))
 
 
 def usual_format(path: str | os.PathLike, folder: str) -> str:

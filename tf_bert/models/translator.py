@@ -7,14 +7,16 @@ vocabularies.
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tf_bert.checkpoints import google, loading, names
+from tf_bert.checkpoints import agreement, google, loading, names
 from tf_bert.configs import Seq2SeqConfig, TransformerConfig
-from tf_bert.files import atomic_writer, open_binary
+from tf_bert.configs.base import shown
+from tf_bert.files import atomic_folder, atomic_writer, check_whole, copy_file
+from tf_bert.json_files import read_json_object
 from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
 from tf_bert.tokenization.subwords import load_subwords, symbols_of
@@ -54,23 +56,22 @@ def save_translator(model: Seq2Seq | Transformer, directory: str | os.PathLike, 
         name = os.path.basename(tokenizer.vocab_file)
         if side == "target" and tokenizer is not source_tokenizer and name == settings["source_vocab_file"]:
             raise ValueError(f"both vocabularies are called {name}: rename one of {source_tokenizer.vocab_file}")
-        with open_binary(tokenizer.vocab_file) as file:
-            content = file.read()
-        with atomic_writer(os.path.join(directory, name)) as file:
-            file.write(content)
         basic = getattr(tokenizer, "basic_tokenizer", None)
         settings |= {f"{side}_vocab_file": name, f"{side}_do_lower_case": bool(basic and basic.do_lower_case)}
-    google.save_checkpoint(model, os.path.join(directory, WEIGHTS))
-    with atomic_writer(os.path.join(directory, CONFIG), "w") as file:
-        file.write(json.dumps(settings | {"config": model.config.to_dict()}, indent=2, sort_keys=True) + "\n")
+    with atomic_folder(directory) as folder:
+        for side, tokenizer in tokenizers.items():
+            copy_file(tokenizer.vocab_file, os.path.join(folder, settings[f"{side}_vocab_file"]))
+        google.save_checkpoint(model, os.path.join(folder, WEIGHTS))
+        with atomic_writer(os.path.join(folder, CONFIG), "w") as file:
+            file.write(json.dumps(settings | {"config": model.config.to_dict()}, indent=2, sort_keys=True) + "\n")
     return directory
 
 
 def is_translator(directory: str | os.PathLike) -> bool:
     """Whether a folder is one of `save_translator`'s."""
     try:
-        with open_binary(os.path.join(os.fspath(directory), CONFIG)) as file:
-            return json.load(file).get("model") in MODELS
+        model = read_json_object(os.path.join(os.fspath(directory), CONFIG)).get("model")
+        return isinstance(model, str) and model in MODELS
     except (OSError, ValueError):
         return False
 
@@ -87,24 +88,41 @@ def load_translator(directory: str | os.PathLike) -> Translator:
         raise FileNotFoundError(
             f"{directory} holds no translation model: there is no {CONFIG}; give the export folder of train_translation"
         )
-    with open_binary(os.path.join(directory, CONFIG)) as file:
-        try:
-            settings = json.load(file)
-            kind, config_class = MODELS[settings["model"]]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"{directory}/{CONFIG} is not of a translation model; give the export folder of train_translation"
-            ) from None
-    config = config_class.from_dict(settings["config"])
+    check_whole(directory)
+    if not is_translator(directory):
+        raise ValueError(
+            f"{directory}/{CONFIG} is not of a translation model; give the export folder of train_translation"
+        )
+    settings = read_json_object(os.path.join(directory, CONFIG))
+    _check_settings(settings, os.path.join(directory, CONFIG))
+    kind, config_class = MODELS[settings["model"]]
+    try:
+        config = config_class.from_dict(settings["config"])
+    except ValueError as error:
+        raise ValueError(f"{directory}/{CONFIG}: {error}") from None
+    reader = google.GoogleReader(os.path.join(directory, WEIGHTS))
+    agreement.check_settings(config, directory)
+    agreement.check_sizes(config, reader.shapes.values(), directory)
     files = [os.path.join(directory, settings[f"{side}_vocab_file"]) for side in ("source", "target")]
     source = load_subwords(files[0], settings["source_do_lower_case"])
     target = source if files[0] == files[1] else load_subwords(files[1], settings["target_do_lower_case"])
     check_vocabularies(config, source, target)
-    reader = google.GoogleReader(os.path.join(directory, WEIGHTS))
     model, report = loading.make_with_weights(lambda: kind(config), reader)
     if report.missing:
         raise ValueError(f"{reader.where} has no value for {', '.join(report.missing)}")
     return Translator(model, source, target)
+
+
+def _check_settings(settings: Mapping[str, Any], where: str) -> None:
+    """Raises ValueError where the settings of a folder lack something, or name a file outside it."""
+    if not isinstance(settings.get("config"), dict):
+        raise ValueError(f"{where}: config is {shown(settings.get('config'))}, expected an object of sizes")
+    for side in ("source", "target"):
+        name, lower = settings.get(f"{side}_vocab_file"), settings.get(f"{side}_do_lower_case")
+        if not isinstance(name, str) or not name or os.path.basename(name) != name:
+            raise ValueError(f"{where}: {side}_vocab_file is {shown(name)}, expected the name of a file of this folder")
+        if not isinstance(lower, bool):
+            raise ValueError(f"{where}: {side}_do_lower_case is {shown(lower)}, expected true or false")
 
 
 def check_vocabularies(config: Seq2SeqConfig | TransformerConfig, source_tokenizer, target_tokenizer) -> None:
