@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -107,7 +108,7 @@ def test_summary_and_facts(folder, capsys):
     random_next = sum(example["next_sentence_labels"][0] for example in examples) / len(examples)
     tokens = sum(sum(example["input_mask"]) for example in examples)
     masked = sum(sum(example["masked_lm_weights"]) for example in examples)
-    rows = dict(line.split(maxsplit=1) for line in out.splitlines()[-9:-1] if not line.startswith("random"))
+    rows = dict(line.split(maxsplit=1) for line in out.splitlines()[-11:-1] if not line.startswith("random"))
     assert rows["documents"].split()[0] == "30" and rows["sentences"].split()[0] == "180"
     assert rows["tokens"].split()[0] == "1,260" and rows["[UNK]"].split()[0] == "0.00%"
     assert rows["records"].split()[0] == str(len(examples))
@@ -121,6 +122,17 @@ def test_summary_and_facts(folder, capsys):
         )
         assert sidecar["vocab_size"] == 205 and sidecar["do_lower_case"] is True and len(sidecar["vocab_sha256"]) == 64
         assert sidecar["special_ids"]["[MASK]"] == 4
+
+
+@pytest.mark.parametrize("more", [[], ["--sharded", "--num_shards=1"]])
+def test_the_report_counts_what_is_never_used(folder, capsys, more):
+    """One line of 20,000 pieces in records of 32: all but about 27 of them are in none."""
+    (folder / "text.txt").write_text("w1 " * 20_000 + "\n\nw2 w3\nw4\n")
+    assert run(folder, *more) == 0
+    out, err = capsys.readouterr()
+    assert "99.85% of the tokens are in no record of a pass: 1 sentences are longer than max_seq_length 32" in err
+    assert re.search(r"^never used +19,97\d  of the tokens in a pass \(99.85%\), cut off$", out, re.MULTILINE)
+    assert re.search(r"^too long +1  of the sentences, for one record$", out, re.MULTILINE)
 
 
 def test_records_go_round_many_files_and_old_ones_are_replaced(folder):
@@ -152,7 +164,7 @@ def error_of(capsys):
         ({"input_file": "/nowhere/*.txt"}, "matches no file"),
         ({"vocab_file": "/nowhere/vocab.txt"}, "/nowhere/vocab.txt"),
         ({"max_seq_length": 4}, "max_seq_length"),
-        ({"masked_lm_prob": 0}, "masked_lm_prob is 0.0, expected above 0"),
+        ({"masked_lm_prob": -1}, "masked_lm_prob"),
         ({"dupe_factor": 0}, "dupe_factor"),
         ({"max_seq_lenght": 64}, "did you mean --max_seq_length"),
         ({"output_file": ","}, "names no file"),

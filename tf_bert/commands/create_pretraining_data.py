@@ -41,11 +41,17 @@ FLAGS.integer(
     "max_predictions_per_seq",
     20,
     "The most masked tokens of a record, about max_seq_length * masked_lm_prob.",
-    minimum=1,
+    minimum=0,
 )
 FLAGS.integer("random_seed", 12345, "Seed of everything random.")
 FLAGS.integer("dupe_factor", 10, "Passes over the text, each with other pairs and masks.", minimum=1)
-FLAGS.float("masked_lm_prob", 0.15, "Share of the tokens that are masked.", minimum=0.0, maximum=1.0)
+FLAGS.float(
+    "masked_lm_prob",
+    0.15,
+    "Share of the tokens that are masked; in each record, one at least.",
+    minimum=0.0,
+    maximum=1.0,
+)
 FLAGS.float("short_seq_prob", 0.1, "Share of the documents cut into shorter records.", minimum=0.0, maximum=1.0)
 
 # What the original does not have.
@@ -153,7 +159,7 @@ def run(flags) -> None:
         print(f"nothing to do: {shown} are complete, made from the same text with the same flags")
         return
     n_rows = sum(read_sidecar(path).get("records", 0) for path in outputs) if options.packed_length else 0
-    print(summary(*counts, options, n_rows), end="")
+    print(summary(*counts, options, flags.dupe_factor, n_rows), end="")
     print(f"written to {shown} in {time.monotonic() - start:.0f} s")
 
 

@@ -146,9 +146,27 @@ def made_up_documents(n_documents, n_sentences, n_words, seed=0):
     ]
 
 
-def create(files, tokenizer, seed=12345, length=24, dupe_factor=2, **options):
+def create(
+    files,
+    tokenizer,
+    seed=12345,
+    length=24,
+    dupe_factor=2,
+    short_seq_prob=0.1,
+    masked_lm_prob=0.15,
+    predictions=5,
+    **options,
+):
     return pretraining.create_training_instances(
-        files, tokenizer, length, dupe_factor, 0.1, 0.15, 5, random.Random(seed), **options
+        files,
+        tokenizer,
+        length,
+        dupe_factor,
+        short_seq_prob,
+        masked_lm_prob,
+        predictions,
+        random.Random(seed),
+        **options,
     )
 
 
@@ -485,8 +503,9 @@ def test_label_shares_with_blank_lines_in_the_right_and_wrong_places(tokenizer, 
     "changes, message",
     [
         ({"max_seq_length": 4}, "max_seq_length is 4"),
-        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq is 0"),
-        ({"masked_lm_prob": 0.0}, "masked_lm_prob is 0.0"),
+        ({"max_predictions_per_seq": -1}, "max_predictions_per_seq is -1"),
+        ({"masked_lm_prob": -0.1}, "masked_lm_prob is -0.1"),
+        ({"masked_lm_prob": float("nan")}, "masked_lm_prob is nan"),
         ({"short_seq_prob": 1.5}, "short_seq_prob is 1.5"),
         ({"masking": "none"}, "masking is 'none'"),
         ({"max_ngram": 0}, "max_ngram is 0"),
@@ -507,3 +526,86 @@ def test_word_splitters_that_are_none(name):
 def test_an_imported_word_splitter_goes_to_other_processes():
     splitter = pickle.loads(pickle.dumps(ImportedWords("shlex:split")))
     assert splitter("two words") == ["two", "words"]
+
+
+class Splitter:
+    """Gives the same words for every line; can be sent to other processes."""
+
+    def __init__(self, *words):
+        self.words = words
+
+    def __call__(self, line):
+        return self.words
+
+
+def returns_none(line):
+    return None
+
+
+def fails(line):
+    raise RuntimeError("no dictionary")
+
+
+@pytest.mark.parametrize(
+    "splitter, said",
+    [
+        (Splitter("x"), "differ from the line at character 1, blanks not counted: found 'x', expected '中国人民'"),
+        (Splitter("中国", "人"), "at character 4, blanks not counted: found '', expected '民'"),
+        (Splitter("中国", "人民", "。"), "at character 5, blanks not counted: found '。', expected ''"),
+        (Splitter("中国", "民人"), "at character 3, blanks not counted: found '民人', expected '人民'"),
+        (Splitter(1), "TypeError: sequence item 0: expected str instance, int found"),
+        (returns_none, "TypeError: 'NoneType' object is not iterable"),
+        (fails, "RuntimeError: no dictionary"),
+    ],
+)
+def test_a_word_splitter_must_return_the_words_of_the_line(tmp_path, splitter, said):
+    tokenizer = FullTokenizer(write_vocab(tmp_path / "vocab.txt", list("中国人民。x")))
+    (tmp_path / "a.txt").write_text("\n \n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("\n 中国 人民 \n\n中国\n", encoding="utf-8")
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    with pytest.raises(ValueError, match="b.txt: line 2: the word splitter fails at '中国 人民': ") as error:
+        read_corpus(files, LineEncoder(tokenizer, splitter))
+    assert str(error.value).endswith(said)
+
+
+def test_word_splitters_may_return_blanks_and_leave_them_out(tmp_path):
+    tokenizer = FullTokenizer(write_vocab(tmp_path / "vocab.txt", list("中国人民。x")))
+    (tmp_path / "a.txt").write_text("中国 人民\n", encoding="utf-8")
+    for words in (["中国", "人民"], ["中国", " ", "人民"], ["中国 人民"], ["中", "国人", "民"]):
+        corpus = read_corpus([str(tmp_path / "a.txt")], LineEncoder(tokenizer, Splitter(*words)))
+        assert corpus.counts.tokens == 4
+    for line in ("中国|人民", "中国|人 民||"):
+        assert len(LineEncoder(tokenizer, MarkedWords("|")).line_ids(line)) == 4
+
+
+def test_other_processes_name_the_line_too(tmp_path):
+    tokenizer = FullTokenizer(write_vocab(tmp_path / "vocab.txt", list("中国人民。x")))
+    (tmp_path / "a.txt").write_text("中国\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="a.txt: line 1: the word splitter fails at '中国': its words"):
+        read_corpus([str(tmp_path / "a.txt")], LineEncoder(tokenizer, ImportedWords("shlex:quote")), num_workers=2)
+
+
+@pytest.mark.parametrize("probability, predictions, masked", [(0.0, 5, 1), (0.0, 0, 0), (0.15, 0, 0), (1.0, 5, 5)])
+def test_bounds_of_what_is_masked_are_the_originals(tmp_path, probability, predictions, masked):
+    """``min(max_predictions_per_seq, max(1, round(tokens * masked_lm_prob)))``: one token even of probability 0."""
+    tokenizer = FullTokenizer(write_vocab(tmp_path / "vocab.txt", ["w"]))
+    text = write_documents(tmp_path / "a.txt", [["w w w w w"] * 4] * 3)
+    instances = create([text], tokenizer, length=16, masked_lm_prob=probability, predictions=predictions)
+    assert {len(instance.masked_lm_positions) for instance in instances} == {masked}
+    counts = pretraining.write_instance_to_example_files(instances, tokenizer, 16, predictions, [tmp_path / "a"])
+    records = list(map(decode_example, read_records(tmp_path / "a")))
+    assert len(records) == counts[0] and {sum(record["masked_lm_weights"]) for record in records} == {masked}
+    assert {len(record["masked_lm_ids"]) for record in records} == {predictions}
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_what_is_cut_off_is_counted(tmp_path, next_sentence):
+    tokenizer = FullTokenizer(write_vocab(tmp_path / "vocab.txt", ["w"]))
+    text = write_documents(tmp_path / "a.txt", [["w " * 1000], ["w " * 3, "w"], ["w " * 9, "w " * 30]])
+    options = {"length": 16, "short_seq_prob": 0.0, "dupe_factor": 7, "next_sentence": next_sentence}
+    with pytest.warns(UserWarning, match="of the tokens are in no record of a pass: 2 sentences are longer than max_s"):
+        counts = create([text], tokenizer, **options).counts
+    room = 16 - (3 if next_sentence else 2)
+    assert counts.long_sentences == 2 * 7
+    least = (1000 - room) + (30 - room)
+    assert 7 * least <= counts.cut_off <= 7 * (1043 - 2 * room + room)

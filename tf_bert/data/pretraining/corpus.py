@@ -4,6 +4,7 @@ A token is kept as its id; a token that continues a given word (see `LineEncoder
 vocabulary, so that word boundaries cost nothing. Pieces that begin with ``##`` need no such mark.
 """
 
+import contextlib
 import importlib
 import random
 from array import array
@@ -29,7 +30,8 @@ class LineEncoder:
     Args:
         tokenizer: a `FullTokenizer`, or another one with its ``tokenize_to_ids`` and ``vocab``.
         split_words: gives the words of a line, for scripts whose words the vocabulary does not show: the tokens of
-            each word after its first are marked as its continuation. None leaves that to ``##``.
+            each word after its first are marked as its continuation. Joined, the words have to be the line, but for
+            blanks. None leaves that to ``##``.
 
     Attributes:
         vocab_size: what is added to an id to mark it; one more than the largest id.
@@ -47,6 +49,9 @@ class LineEncoder:
 
         Returns:
             The ids of all lines, one behind the other, and for each line the number of its ids, or `BLANK_LINE`.
+
+        Raises:
+            WordSplitError: ``split_words`` fails, or its words are not those of the line.
         """
         ids, lengths = array(self.typecode), array("i")
         for line in lines:
@@ -62,11 +67,59 @@ class LineEncoder:
         if self.split_words is None:
             return self.tokenizer.tokenize_to_ids(line)
         ids = []
-        for word in self.split_words(line):
+        for word in self._words_of(line):
             of_word = self.tokenizer.tokenize_to_ids(word)
             ids += of_word[:1]
             ids += [number + self.vocab_size for number in of_word[1:]]
         return ids
+
+    def _words_of(self, line: str) -> list[str]:
+        try:
+            words = list(self.split_words(line))
+            joined = "".join("".join(words).split())
+        except Exception as error:  # of a user's function
+            raise WordSplitError(line, f"{type(error).__name__}: {error}") from error
+        expected = "".join(line.replace(getattr(self.split_words, "marker", ""), "").split())
+        if joined != expected:
+            place = next((i for i, (a, b) in enumerate(zip(joined, expected, strict=False)) if a != b), None)
+            place = min(len(joined), len(expected)) if place is None else place
+            raise WordSplitError(
+                line,
+                f"its words, joined, differ from the line at character {place + 1}, blanks not counted: found "
+                f"{joined[place : place + 20]!r}, expected {expected[place : place + 20]!r}",
+            )
+        return words
+
+
+class WordSplitError(ValueError):
+    """The words of a line are not to be had.
+
+    Args:
+        line: the line.
+        reason: why.
+    """
+
+    def __init__(self, line: str, reason: str):
+        super().__init__(line, reason)
+        self.line, self.reason = line, reason
+
+    def __str__(self) -> str:
+        return f"the word splitter fails at {self.line[:60]!r}: {self.reason}"
+
+
+@contextlib.contextmanager
+def lines_are_named(files: Sequence[str]) -> Iterator[None]:
+    """Adds the place of the line to a `WordSplitError` inside the block: the first of the files that is equal to it.
+
+    Raises:
+        ValueError: begins with file and line.
+    """
+    try:
+        yield
+    except WordSplitError as error:
+        lines = ((file, number, line) for file in files for number, line in enumerate(read_lines(file), 1))
+        places = (f"{file}: line {number}: " for file, number, line in lines if line.strip() == error.line)
+        raise ValueError(f"{next(places, '')}{error}") from None
 
 
 class MarkedWords:
@@ -102,8 +155,10 @@ class ImportedWords:
         module, _, function = name.partition(":")
         try:
             self._function = getattr(importlib.import_module(module), function)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(f"word splitter {name!r}: {error}; expected module:function, such as jieba:lcut") from None
+        except Exception as error:  # also what a user's module raises
+            raise ValueError(
+                f"word splitter {name!r}: {type(error).__name__}: {error}; expected module:function, such as jieba:lcut"
+            ) from error
         if not callable(self._function):
             raise ValueError(f"word splitter {name!r} is no function")
         self.name = name
@@ -284,7 +339,7 @@ def read_corpus(
         The documents, in the order of the files.
     """
     corpus = Corpus(encoder.tokenizer.vocab)
-    with Workers(encoder, num_workers) as workers:
+    with lines_are_named(files), Workers(encoder, num_workers) as workers:
         for ids, lengths in workers.map(line_batches(files, documents_end_with_files)):
             corpus.extend(ids, lengths)
     corpus.end_document()

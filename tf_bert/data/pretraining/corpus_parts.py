@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from tf_bert.data.pretraining import token_store
-from tf_bert.data.pretraining.corpus import CorpusCounts, Document, LineEncoder
+from tf_bert.data.pretraining.corpus import CorpusCounts, Document, LineEncoder, lines_are_named
 from tf_bert.data.pretraining.token_store import TokenStore, TokenStoreWriter
 from tf_bert.data.text.lines import is_compressed, lines_from
 from tf_bert.files import atomic_writer, exists, file_size, open_binary
@@ -94,7 +94,7 @@ def write_piece(
     if exists(done):
         return
     lines = lines_of(files, cut(files)[number], documents_end_with_files)
-    with TokenStoreWriter(piece_folder, encoder.tokenizer.vocab) as writer:
+    with lines_are_named(files), TokenStoreWriter(piece_folder, encoder.tokenizer.vocab) as writer:
         while batch := list(itertools.islice(lines, _LINES_AT_ONCE)):
             writer.extend(*encoder(batch))
     with atomic_writer(done, "w") as file:

@@ -28,6 +28,7 @@ from tf_bert.data.pretraining.instances import (
 from tf_bert.data.pretraining.masking import create_masked_lm_predictions, without_special_tokens
 from tf_bert.data.pretraining.packing import RowSize, rows_of
 from tf_bert.data.pretraining.pairing import InstanceOptions, instances_of_document, truncate_seq_pair
+from tf_bert.data.pretraining.report import warn_about_instances
 from tf_bert.data.tfrecord.files import RecordWriter, frame
 from tf_bert.data.tfrecord.process_pool import Workers
 from tf_bert.data.tfrecord.sidecar import remove_sidecar
@@ -193,10 +194,13 @@ def instances_of_corpus(
     with Progress("making instances", dupe_factor * len(corpus), "documents") as progress:
         for _ in range(dupe_factor):
             for document_index in range(len(corpus)):
-                for instance in instances_of_document(corpus, document_index, options, vocab_words, rng, kinds):
+                for instance in instances_of_document(
+                    corpus, document_index, options, vocab_words, rng, kinds, counts=instances.counts
+                ):
                     instances.append(instance)
                 progress.update()
     instances.shuffle(rng)
+    warn_about_instances(corpus.counts, instances.counts, options, dupe_factor)
     return instances
 
 

@@ -25,7 +25,7 @@ from tf_bert.data.pretraining.corpus_parts import cut, write_index, write_piece
 from tf_bert.data.pretraining.create import check_documents
 from tf_bert.data.pretraining.create_sharded import ShardedRun
 from tf_bert.data.pretraining.instances import InstanceCounts
-from tf_bert.data.pretraining.report import warn_about_corpus
+from tf_bert.data.pretraining.report import warn_about_corpus, warn_about_instances
 from tf_bert.files import atomic_writer, exists, open_binary, remove_file, remove_folder
 from tf_bert.progress import say
 
@@ -157,7 +157,9 @@ class Steps:
         """Numbers for a summary."""
         corpus_counts = self.run.corpus.counts
         warn_about_corpus(corpus_counts, self.run.options)
-        return corpus_counts, self.run.count_instances()
+        instance_counts = self.run.count_instances()
+        warn_about_instances(corpus_counts, instance_counts, self.run.options, self.run.dupe_factor)
+        return corpus_counts, instance_counts
 
 
 def import_beam(runner: str = "DirectRunner"):

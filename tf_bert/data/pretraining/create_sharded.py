@@ -24,7 +24,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf_bert.data.pretraining.corpus import CorpusCounts, LineEncoder, id_kinds, line_batches
+from tf_bert.data.pretraining.corpus import CorpusCounts, LineEncoder, id_kinds, line_batches, lines_are_named
 from tf_bert.data.pretraining.corpus_parts import PIECES, PieceStore
 from tf_bert.data.pretraining.create import check_documents, replacement_ids
 from tf_bert.data.pretraining.instance_records import ExampleEncoder
@@ -32,7 +32,7 @@ from tf_bert.data.pretraining.instances import InstanceCounts, InstanceStore, fr
 from tf_bert.data.pretraining.masking import shuffle
 from tf_bert.data.pretraining.packing import RowSize, rows_of
 from tf_bert.data.pretraining.pairing import InstanceOptions, instances_of_document
-from tf_bert.data.pretraining.report import warn_about_corpus
+from tf_bert.data.pretraining.report import warn_about_corpus, warn_about_instances
 from tf_bert.data.pretraining.token_store import TokenStore, TokenStoreWriter
 from tf_bert.data.tfrecord.files import RecordWriter
 from tf_bert.data.tfrecord.process_pool import Workers
@@ -155,6 +155,7 @@ class ShardedRun:
                 progress.update()
 
         instance_counts = self.count_instances()
+        warn_about_instances(corpus_counts, instance_counts, self.options, self.dupe_factor)
         with Progress("writing", len(missing), "shards") as progress:
             for _ in workers.map((ShardedRun.make_shard, shard) for shard in missing):
                 progress.update()
@@ -203,7 +204,7 @@ class ShardedRun:
     def take_work_folder(self) -> None:
         """Makes the folder, or finds out that it holds what an equal run has left."""
         path = os.path.join(self.work_folder, "settings.json")
-        settings = json.loads(json.dumps(self._settings()))
+        settings = json.loads(json.dumps(self._settings() | {"counts_of_a_segment": _COUNTS}))
         if exists(path):
             found = read_json_object(path)
             different = [key for key in settings if found.get(key) != settings[key]]
@@ -226,7 +227,7 @@ class ShardedRun:
         done = os.path.join(self.work_folder, "corpus.json")
         if not exists(done):
             batches = line_batches(self.files, self.documents_end_with_files)
-            with TokenStoreWriter(self.work_folder, self.vocab) as writer:
+            with lines_are_named(self.files), TokenStoreWriter(self.work_folder, self.vocab) as writer:
                 for ids, lengths in workers.map((ShardedRun.encode_lines, batch) for batch in batches):
                     writer.extend(ids, lengths)
             with atomic_writer(done, "w") as file:
@@ -252,20 +253,21 @@ class ShardedRun:
         kinds = id_kinds(self.vocab)
         rng = random.Random()
         packed: list[bytes] = []
-        counts = InstanceCounts()
+        counts, in_block = InstanceCounts(), InstanceCounts()
         n_segments = 0
         with atomic_writer(self.block_path(block)) as file:
             for number_of_pass in range(self.dupe_factor):
                 for document in self.corpus.block(block):
                     rng.seed(f"{self.random_seed} document {document} pass {number_of_pass}")
                     for instance in instances_of_document(
-                        self.corpus, document, self.options, self.vocab_words, rng, kinds, another_document
+                        self.corpus, document, self.options, self.vocab_words, rng, kinds, another_document, in_block
                     ):
                         packed.append(to_bytes(instance, self._typecode))
                         counts.add(instance)
                         if len(packed) == INSTANCES_DEALT_AT_ONCE:
                             file.write(self._dealt(packed, counts, f"block {block} segment {n_segments}"))
                             packed, counts, n_segments = [], InstanceCounts(), n_segments + 1
+            counts += in_block
             file.write(self._dealt(packed, counts, f"block {block} segment {n_segments}"))
 
     def _dealt(self, packed: list[bytes], counts: InstanceCounts, name: str) -> bytes:

@@ -121,6 +121,8 @@ def find_records(
                 )
     if len(empty) == len(files):
         raise ValueError(f"no record in {', '.join(empty)}")
+    if expected["max_predictions_per_seq"] == 0:
+        raise ValueError(f"{files[0]} was made with max_predictions_per_seq 0: no token is masked, so none is learned")
     check_same(files, sidecars, ("vocab_sha256", "do_lower_case"))
     masking = None
     if _agreed(files, sidecars, "masking", "static") == "dynamic":

@@ -107,12 +107,20 @@ def typecode_for(largest: int) -> str:
 
 @dataclass
 class InstanceCounts:
-    """What a summary says of many instances."""
+    """What a summary says of many instances.
+
+    Attributes:
+        instances, random_next, tokens, predictions: their numbers.
+        cut_off: tokens of the text that did not fit in the instance that was made of them.
+        long_sentences: sentences that are longer than an instance; each counts once in each pass.
+    """
 
     instances: int = 0
     random_next: int = 0
     tokens: int = 0
     predictions: int = 0
+    cut_off: int = 0
+    long_sentences: int = 0
 
     def add(self, instance: TrainingInstance) -> None:
         """Counts one more."""

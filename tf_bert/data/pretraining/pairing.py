@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tf_bert.data.pretraining.instances import TrainingInstance
+from tf_bert.data.pretraining.instances import InstanceCounts, TrainingInstance
 from tf_bert.data.pretraining.masking import STRINGS, TokenKinds, create_masked_lm_predictions
 
 
@@ -18,7 +18,7 @@ class InstanceOptions:
     Args:
         max_seq_length: tokens in an instance, [CLS] and [SEP] included.
         max_predictions_per_seq: the most predictions in an instance.
-        masked_lm_prob: share of the tokens to predict.
+        masked_lm_prob: share of the tokens to predict; with 0, as in the original, one token of each instance is.
         short_seq_prob: share of the documents, in each pass, that are cut into shorter instances of one random length.
         do_whole_word_mask: whether the pieces of a word are masked together.
         max_ngram: the longest run of words masked together; see `create_masked_lm_predictions`.
@@ -29,7 +29,9 @@ class InstanceOptions:
             row each.
 
     Raises:
-        ValueError: for a value out of range.
+        ValueError: for a value out of range. The original takes any: it predicts nothing where
+            ``max_predictions_per_seq`` is 0, as here, and ends in an assertion where ``max_seq_length`` is below 5; a
+            probability outside 0 to 1 means nothing there either.
     """
 
     max_seq_length: int = 128
@@ -45,10 +47,10 @@ class InstanceOptions:
     def __post_init__(self):
         if not 5 <= self.max_seq_length <= 1 << 15:
             raise ValueError(f"max_seq_length is {self.max_seq_length}, expected 5 to {1 << 15}")
-        if self.max_predictions_per_seq < 1:
-            raise ValueError(f"max_predictions_per_seq is {self.max_predictions_per_seq}, expected 1 or more")
-        if not 0 < self.masked_lm_prob <= 1:
-            raise ValueError(f"masked_lm_prob is {self.masked_lm_prob}, expected above 0 and up to 1")
+        if self.max_predictions_per_seq < 0:
+            raise ValueError(f"max_predictions_per_seq is {self.max_predictions_per_seq}, expected 0 or more")
+        if not 0 <= self.masked_lm_prob <= 1:
+            raise ValueError(f"masked_lm_prob is {self.masked_lm_prob}, expected 0 to 1")
         if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(f"short_seq_prob is {self.short_seq_prob}, expected 0 to 1")
         if self.max_ngram < 1:
@@ -84,6 +86,7 @@ def instances_of_document(
     rng: random.Random,
     kinds: TokenKinds = STRINGS,
     another_document: Callable[[int, int, random.Random], int] = another_document_as_original,
+    counts: InstanceCounts | None = None,
 ) -> Iterator[TrainingInstance]:
     """Yields the instances of one pass over a document.
 
@@ -100,6 +103,7 @@ def instances_of_document(
         rng: source of all draws.
         kinds: what the special tokens are.
         another_document: draws the document of a random segment B, from (document_index, n_documents, rng).
+        counts: is told of tokens that are cut off, and of long sentences.
 
     Source: ``create_instances_from_document`` of google-research/bert.
     """
@@ -122,6 +126,7 @@ def instances_of_document(
         if i == len(document) - 1 or current_length >= target_seq_length:
             tokens_b: list = []
             is_random_next = False
+            a_end = len(current_chunk)
             if not options.next_sentence:
                 tokens_a = _joined(current_chunk)
             else:
@@ -134,7 +139,13 @@ def instances_of_document(
                     i -= len(current_chunk) - a_end  # the rest of the chunk was not used: it is to come again
                 else:
                     tokens_b = _joined(current_chunk[a_end:])
+            gathered = len(tokens_a) + (0 if is_random_next else len(tokens_b))
             truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng)
+            cut_off = gathered - len(tokens_a) - (0 if is_random_next else len(tokens_b))
+            if cut_off and counts is not None:
+                counts.cut_off += cut_off
+                used = current_chunk[:a_end] if is_random_next else current_chunk
+                counts.long_sentences += sum(len(sentence) > max_num_tokens for sentence in used)
             yield _masked_instance(tokens_a, tokens_b, is_random_next, options, vocab_words, rng, kinds)
             current_chunk = []
             current_length = 0

@@ -9,6 +9,8 @@ from tf_bert.data.pretraining.instances import InstanceCounts
 from tf_bert.data.pretraining.pairing import InstanceOptions
 from tf_bert.tokenization.vocabulary import casing_problem, check_special_tokens
 
+_MUCH_CUT_OFF = 0.25
+
 
 def check_vocabulary(vocab: Mapping[str, int], vocab_file: str, do_lower_case: bool) -> None:
     """Looks at a vocabulary before any text is read.
@@ -34,6 +36,9 @@ def check_vocabulary(vocab: Mapping[str, int], vocab_file: str, do_lower_case: b
 def warn_about_options(options: InstanceOptions) -> None:
     """Warns when ``max_predictions_per_seq`` is far from what ``masked_lm_prob`` asks for."""
     if options.masking == "dynamic":
+        return
+    if not options.max_predictions_per_seq:
+        warnings.warn("max_predictions_per_seq is 0: no token is masked, as in the original", stacklevel=2)
         return
     wanted = options.max_seq_length * options.masked_lm_prob
     if abs(options.max_predictions_per_seq - wanted) > max(2, 0.3 * wanted):
@@ -74,7 +79,23 @@ def warn_about_corpus(counts: CorpusCounts, options: InstanceOptions) -> None:
         )
 
 
-def summary(corpus: CorpusCounts, instances: InstanceCounts, options: InstanceOptions, n_rows: int = 0) -> str:
+def warn_about_instances(
+    corpus: CorpusCounts, instances: InstanceCounts, options: InstanceOptions, dupe_factor: int
+) -> None:
+    """Warns where much of the text is in no record, as its sentences are longer than one."""
+    share = instances.cut_off / (dupe_factor * corpus.tokens)
+    if instances.long_sentences and share > _MUCH_CUT_OFF:
+        warnings.warn(
+            f"{share:.2%} of the tokens are in no record of a pass: {instances.long_sentences // dupe_factor:,} "
+            f"sentences are longer than max_seq_length {options.max_seq_length}, and their rest is cut off; put one "
+            "sentence on a line (tf-bert prepare_corpus does), or raise max_seq_length",
+            stacklevel=2,
+        )
+
+
+def summary(
+    corpus: CorpusCounts, instances: InstanceCounts, options: InstanceOptions, dupe_factor: int, n_rows: int = 0
+) -> str:
     """The summary that the command prints, a line for each fact; ``n_rows`` is the number of packed records."""
     n, length = instances.instances, options.max_seq_length
     packed = options.packed_length is not None
@@ -89,6 +110,9 @@ def summary(corpus: CorpusCounts, instances: InstanceCounts, options: InstanceOp
         *([("records", f"{n_rows:,}", f"of length {options.packed_length}")] if packed else []),
         ("padding", f"{1 - instances.tokens / n_places:.1%}", "of their positions"),
     ]
+    unused = instances.cut_off / dupe_factor
+    rows.append(("never used", f"{unused:,.0f}", f"of the tokens in a pass ({unused / corpus.tokens:.2%}), cut off"))
+    rows.append(("too long", f"{instances.long_sentences // dupe_factor:,}", f"of the sentences, for one {record}"))
     if options.next_sentence:
         rows.append(("random next", f"{instances.random_next / n:.1%}", f"of the {record}s (next_sentence_labels 1)"))
     if options.masking == "static":
