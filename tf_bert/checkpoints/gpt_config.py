@@ -136,7 +136,7 @@ def write_config(directory: str | os.PathLike, config: GPTConfig, dtype: np.dtyp
         "dtype": np.dtype(dtype).name,
     }
     with atomic_writer(os.path.join(directory, huggingface.CONFIG), "w") as file:
-        file.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
+        file.write(json.dumps(values, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def read_hparams(directory: str | os.PathLike) -> GPTConfig:

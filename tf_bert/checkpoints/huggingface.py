@@ -121,7 +121,7 @@ def write_config(
         values["id2label"] = {str(i): f"LABEL_{i}" for i in range(num_labels)}
         values["label2id"] = {f"LABEL_{i}": i for i in range(num_labels)}
     with atomic_writer(os.path.join(directory, CONFIG), "w") as file:
-        file.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
+        file.write(json.dumps(values, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 class SafetensorsFolder:

@@ -89,5 +89,5 @@ class TokenizerSettings:
         existing = os.path.join(goes_to or directory, FILE)
         others = read_json_object(existing) if os.path.exists(existing) else {"tokenizer_class": "BertTokenizer"}
         with atomic_writer(os.path.join(directory, FILE), "w") as file:
-            json.dump({**others, **self.to_dict()}, file, indent=2, sort_keys=True)
+            json.dump({**others, **self.to_dict()}, file, indent=2, sort_keys=True, ensure_ascii=False)
             file.write("\n")

@@ -116,7 +116,7 @@ class Config:
             >>> BertConfig(30522).to_json_string().splitlines()[1]
             '  "attention_probs_dropout_prob": 0.1,'
         """
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def shown(value: Any) -> str:

@@ -63,7 +63,8 @@ def save_translator(model: Seq2Seq | Transformer, directory: str | os.PathLike, 
             copy_file(tokenizer.vocab_file, os.path.join(folder, settings[f"{side}_vocab_file"]))
         google.save_checkpoint(model, os.path.join(folder, WEIGHTS))
         with atomic_writer(os.path.join(folder, CONFIG), "w") as file:
-            file.write(json.dumps(settings | {"config": model.config.to_dict()}, indent=2, sort_keys=True) + "\n")
+            described = settings | {"config": model.config.to_dict()}
+            file.write(json.dumps(described, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
     return directory
 
 

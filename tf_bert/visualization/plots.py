@@ -3,11 +3,13 @@
 import contextlib
 import io
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tf_bert.files import atomic_writer
+from tf_bert.visualization.fonts import families_for
 
 
 @contextlib.contextmanager
@@ -24,12 +26,19 @@ def figure(path: str | os.PathLike, width: float = 6.0, height: float = 4.0) -> 
     """
     try:
         from matplotlib.figure import Figure  # without pyplot: no window, no global state
+        from matplotlib.text import Text
     except ImportError:
         raise ImportError("pictures need matplotlib: pip install 'tf_bert[plot]'") from None
     drawn = Figure(figsize=(width, height), dpi=100, layout="constrained")
     yield drawn.add_subplot()
+    texts = drawn.findobj(Text)
+    families = families_for(text.get_text() for text in texts)
+    for text in texts:
+        text.set_fontfamily(families)
     written, ending = io.BytesIO(), os.path.splitext(os.fspath(path))[1].lstrip(".").lower() or "png"
-    drawn.savefig(written, format=ending)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # said once, above
+        drawn.savefig(written, format=ending)
     with atomic_writer(path) as file:
         file.write(written.getvalue())
 

@@ -28,7 +28,7 @@ def note_labels(folder: str | os.PathLike, kind: str, labels: Sequence[str] = ()
         ['bad', 'good']
     """
     with atomic_writer(os.path.join(folder, LABELS_FILE), "w") as file:
-        json.dump({"kind": kind, "labels": list(labels), **settings}, file, indent=1)
+        json.dump({"kind": kind, "labels": list(labels), **settings}, file, indent=1, ensure_ascii=False)
 
 
 def noted_labels(*checkpoints: str | os.PathLike | None) -> dict[str, Any] | None:

@@ -75,7 +75,7 @@ def write_sidecar(records: str | os.PathLike, sidecar: Mapping[str, Any]) -> Non
     """Writes the file beside ``records``, unless that is no ordinary file (``/dev/stdout``)."""
     if is_remote(records) or os.path.isfile(records):
         with atomic_writer(sidecar_path(records), "w") as file:
-            file.write(json.dumps(dict(sidecar), indent=2) + "\n")
+            file.write(json.dumps(dict(sidecar), indent=2, ensure_ascii=False) + "\n")
 
 
 def remove_sidecar(records: str | os.PathLike) -> None:
