@@ -21,6 +21,8 @@ CHINESE_RANGES = (
     (0x2F800, 0x2FA1F),
 )
 
+REPLACEMENT, NO_CHARACTER = "\ufffd", "\U0010ffff"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ASCII_CONTROLS_THAT_SPLIT = re.compile("[\x0b\x0c\x1c-\x1f]+")
 
 
@@ -39,6 +41,24 @@ def convert_to_unicode(text: str | bytes) -> str:
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
     raise ValueError(f"text must be str or bytes, not {type(text).__name__}: {text!r:.80}")
+
+
+def without_surrogates(text: str, stand_in: str = REPLACEMENT) -> str:
+    """Replaces each half of a surrogate pair, which UTF-8 cannot store, by another character.
+
+    JSON that was cut inside an emoji has such halves. Decision: for WordPiece and GPT-1 they are a character that no
+    vocabulary holds ([UNK], as in the original), for byte-level pieces and SentencePiece U+FFFD, as what is not UTF-8
+    is for the latter; the same in Python and in the graph.
+
+    Args:
+        text: the text.
+        stand_in: one character, so that offsets stay. `NO_CHARACTER` is one that Unicode will never assign.
+
+    Example:
+        >>> without_surrogates("a\ud83d")
+        'a�'
+    """
+    return _SURROGATE.sub(stand_in, text)
 
 
 def printable_text(text: str | bytes) -> str:

@@ -12,7 +12,13 @@ from collections.abc import Iterable, Sequence
 
 import regex
 
-from tf_bert.tokenization.basic import BasicTokenizer, convert_to_unicode, split_at_blanks, word_pattern
+from tf_bert.tokenization.basic import (
+    REPLACEMENT,
+    BasicTokenizer,
+    convert_to_unicode,
+    split_at_blanks,
+    word_pattern,
+)
 from tf_bert.tokenization.byte_pair_vocabulary import (
     ENCODER_FILE,
     END_OF_TEXT,
@@ -97,7 +103,7 @@ class BytePairTokenizer:
         """Returns the pieces of a text.
 
         Raises:
-            ValueError: text is neither ``str`` nor ``bytes``, or cannot be written as bytes.
+            ValueError: text is neither ``str`` nor ``bytes``.
         """
         return self._look_up(text, self._pieces_of, lambda token: token)
 
@@ -201,7 +207,8 @@ class BytePairTokenizer:
 class GPT2Tokenizer(BytePairTokenizer):
     """The byte-level tokenizer of GPT-2 and GPT-3: any text becomes pieces and comes back the same, to the byte.
 
-    Text given as ``bytes`` need not be UTF-8: what is not takes a piece or more of its own.
+    Text given as ``bytes`` need not be UTF-8: what is not takes a piece or more of its own. Half of a surrogate pair
+    in a ``str``, which has no bytes, is taken for U+FFFD.
 
     Args, attributes and errors: see `BytePairTokenizer`. ``encoder.json`` must have all 256 bytes.
 
@@ -237,10 +244,10 @@ class GPT2Tokenizer(BytePairTokenizer):
         return ((match.group(), match.start()) for match in GPT2_WORDS.finditer(text))
 
     def _split_word(self, word: str) -> list[str]:
-        return self._merges.split(_to_bytes(word).decode("latin-1").translate(self._symbols))
+        return self._merges.split(text_bytes(word).decode("latin-1").translate(self._symbols))
 
     def _split_word_with_offsets(self, word: str) -> Iterable[Span]:
-        character_of = [place for place, char in enumerate(word) for _ in _to_bytes(char)]  # of each byte
+        character_of = [place for place, char in enumerate(word) for _ in text_bytes(char)]  # of each byte
         end = 0
         for piece in self._pieces_of[word]:
             start, end = end, end + len(piece)
@@ -348,6 +355,7 @@ class GPT1Tokenizer(BytePairTokenizer):
         return "".join(self.convert_ids_to_tokens(map(int, ids))).replace(END_OF_WORD, " ").strip()
 
 
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _BYTE_OF = {symbol: byte for byte, symbol in bytes_to_unicode().items()}
 
 
@@ -364,14 +372,20 @@ def piece_bytes(piece: str) -> bytes:
         return piece.encode()
 
 
-def _to_bytes(text: str) -> bytes:
+def text_bytes(text: str) -> bytes:
+    """The bytes of a text in UTF-8.
+
+    What ``surrogateescape`` has made of bytes that are not UTF-8 becomes these bytes again; another half of a surrogate
+    pair becomes U+FFFD, see `tf_bert.tokenization.basic.without_surrogates`.
+
+    Example:
+        >>> text_bytes("é"), text_bytes("\udcff"), text_bytes("\ud83d") == "�".encode()
+        (b'\xc3\xa9', b'\xff', True)
+    """
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"text holds {error.object[error.start]!r}, half a UTF-16 pair, which has no bytes; decode the text with "
-            "its right encoding"
-        ) from None
+    except UnicodeEncodeError:
+        return _NO_BYTE.sub(REPLACEMENT, text).encode("utf-8", "surrogateescape")
 
 
 def _both_files(vocab_file: str, merges_file: str | os.PathLike | None) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tf_bert.progress import Progress
 from tf_bert.tokenization.basic import BasicTokenizer
-from tf_bert.tokenization.byte_pair import GPT2_WORDS
+from tf_bert.tokenization.byte_pair import GPT2_WORDS, text_bytes
 from tf_bert.tokenization.byte_pair_vocabulary import (
     END_OF_TEXT,
     END_OF_WORD,
@@ -65,10 +65,7 @@ def train_byte_pairs(
     if vocab_size <= len(symbols):
         raise ValueError(f"vocab_size {vocab_size} is too small: 256 bytes and {END_OF_TEXT} take 257")
     counts = _count(map(GPT2_WORDS.findall, texts), max_words)
-    words = {
-        word.encode("utf-8", "surrogateescape").decode("latin-1").translate(symbols): count
-        for word, count in counts.items()
-    }
+    words = {text_bytes(word).decode("latin-1").translate(symbols): count for word, count in counts.items()}
     room = vocab_size - len(symbols) - 1
     merges, pieces = _find_merges(words, list, room, min_frequency)
     return BytePairs([*symbols.values(), *pieces, END_OF_TEXT], merges)

@@ -143,16 +143,17 @@ def read_merges(path: str | os.PathLike) -> list[Merge]:
     """Reads ``vocab.bpe`` (Hugging Face's ``merges.txt``).
 
     Raises:
-        ValueError: a line is not two pieces with a blank between them; says which.
+        ValueError: a line is not two pieces with a blank between them, or two lines are equal; says which.
     """
     name = os.fspath(path)
     with open_binary(path) as file:
         data = file.read()
     try:
-        lines = data.decode("utf-8").split("\n")
+        lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: not valid UTF-8 at byte offset {error.start}; expected a merge a line") from None
-    merges = []
+    merges: list[Merge] = []
+    line_of: dict[Merge, int] = {}
     for number, line in enumerate(lines, start=1):
         line = line.removesuffix("\r")
         if (number == 1 and line.startswith("#version")) or (number == len(lines) and not line):
@@ -160,6 +161,9 @@ def read_merges(path: str | os.PathLike) -> list[Merge]:
         pair = tuple(line.split(" "))
         if len(pair) != 2 or not all(pair):
             raise ValueError(f"{name}, line {number}: expected two pieces with a blank between them, found {line!r}")
+        first = line_of.setdefault(pair, number)
+        if first != number:
+            raise ValueError(f"{name}, line {number}: the merge {line!r} is that of line {first} again")
         merges.append(pair)
     return merges
 

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_bert.tokenization.encoding import TRUNCATIONS
-from tf_bert.tokenization.in_graph_words import GraphWords, Pieces, tensorflow_text_or_error
+from tf_bert.tokenization.in_graph_words import GraphWords, Pieces, string_tensor, tensorflow_text_or_error
 from tf_bert.tokenization.vocabulary import (
     any_of,
     check_special_tokens,
@@ -122,7 +122,7 @@ class InGraphTokenizer(keras.layers.Layer):
         )
 
     def _split(self, texts: tf.Tensor, offsets: bool) -> Pieces:
-        texts = tf.convert_to_tensor(texts, tf.string)
+        texts = string_tensor(texts)
         if texts.shape.rank != 1:
             raise ValueError(f"texts must be a string tensor of shape [B], not {texts.shape}")
         return self._split_at_special_tokens(texts, offsets) if self._special_ids else self._words.split(texts, offsets)
@@ -156,7 +156,7 @@ class InGraphTokenizer(keras.layers.Layer):
     def __call__(self, texts, text_pairs=None, **kwargs):
         """Also takes lists of strings, which Keras does not take for inputs."""
         texts, text_pairs = (
-            tf.convert_to_tensor(value, tf.string) if isinstance(value, str | bytes | list | tuple) else value
+            string_tensor(value) if isinstance(value, str | bytes | list | tuple) else value
             for value in (texts, text_pairs)
         )
         return super().__call__(texts, text_pairs, **kwargs)
@@ -179,8 +179,8 @@ class InGraphTokenizer(keras.layers.Layer):
             What a call returns, and ``starts`` and ``ends`` int32 [B, S]: characters of the text that the piece is of
             (the second one, where ``segment_ids`` is 1); -1 for special tokens and padding.
         """
-        texts = tf.convert_to_tensor(texts, tf.string)
-        inputs = self._encode(texts, None if text_pairs is None else tf.convert_to_tensor(text_pairs, tf.string), True)
+        texts = string_tensor(texts)
+        inputs = self._encode(texts, None if text_pairs is None else string_tensor(text_pairs), True)
         if not return_truncated:
             del inputs["truncated"]
         return inputs

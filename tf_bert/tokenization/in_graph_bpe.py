@@ -16,9 +16,9 @@ import numpy as np
 import regex
 import tensorflow as tf
 
-from tf_bert.tokenization.byte_pair import GPT2Tokenizer, piece_bytes
+from tf_bert.tokenization.byte_pair import GPT2Tokenizer, piece_bytes, text_bytes
 from tf_bert.tokenization.byte_pair_vocabulary import END_OF_TEXT, bytes_to_unicode
-from tf_bert.tokenization.in_graph_words import tensorflow_text_or_error
+from tf_bert.tokenization.in_graph_words import string_tensor, tensorflow_text_or_error
 from tf_bert.tokenization.vocabulary import any_of
 
 OTHER, LETTER, NUMBER, SPACE = range(4)
@@ -84,6 +84,7 @@ class InGraphBytePairTokenizer(keras.layers.Layer):
     """
 
     _tokenizer_class = GPT2Tokenizer
+    _encode = staticmethod(text_bytes)  # of a string that has no UTF-8
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class InGraphBytePairTokenizer(keras.layers.Layer):
         return ids, ids.with_values(starts), ids.with_values(ends)
 
     def _split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        texts = tf.convert_to_tensor(texts, tf.string)
+        texts = string_tensor(texts, self._encode)
         if texts.shape.rank != 1:
             raise ValueError(f"texts must be a string tensor of shape [B], not {texts.shape}")
         with tf.device("CPU:0"):  # where strings are, also in a model on an accelerator
@@ -302,7 +303,7 @@ class InGraphBytePairTokenizer(keras.layers.Layer):
     def __call__(self, texts, **kwargs):
         """Also takes lists of strings, which Keras does not take for inputs."""
         if isinstance(texts, str | bytes | list | tuple):
-            texts = tf.convert_to_tensor(texts, tf.string)
+            texts = string_tensor(texts, self._encode)
         return super().__call__(texts, **kwargs)
 
     def call(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:

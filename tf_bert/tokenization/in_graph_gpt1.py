@@ -37,6 +37,7 @@ class InGraphGPT1Tokenizer(InGraphBytePairTokenizer):
     """
 
     _tokenizer_class = GPT1Tokenizer
+    _encode = None
 
     def _make_constants(self, vocab: dict[str, int]) -> None:
         if self.special_tokens_in_text:

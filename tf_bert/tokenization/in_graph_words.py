@@ -6,12 +6,14 @@ all of it at once. Each code point is looked up in the tables of `code_points`, 
 that stand alone, Hangul, a capital sigma) takes a longer way, and lines of plain ASCII take a shorter one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_bert.tokenization import code_points as cp
+from tf_bert.tokenization.basic import NO_CHARACTER, without_surrogates
 
 _PLAIN_ASCII = r"[\t\n\r -~]*"
 _MAX_CHARS_PER_WORD = 200
@@ -279,6 +281,24 @@ def _unique(pieces: Sequence[str]) -> list[str]:
         piece if last[piece] == number and [piece] == piece.split() != ["##"] else f"{_IN_NO_WORD}{number}"
         for number, piece in enumerate(pieces)
     ]
+
+
+def string_tensor(texts, encode: Callable[[str], bytes] | None = None) -> tf.Tensor:
+    """Texts as a tensor of bytes.
+
+    Args:
+        texts: a tensor, or strings in lists, arrays or alone.
+        encode: of a string with half of a surrogate pair in it, which has no UTF-8; by default that half becomes a
+            character that no vocabulary holds, as in the tokenizers in Python.
+    """
+    try:
+        return tf.convert_to_tensor(texts, tf.string)
+    except ValueError as error:  # UnicodeEncodeError too
+        if "unicode" not in f"{type(error).__name__} {error}".lower():
+            raise
+    encode = encode or (lambda text: without_surrogates(text, NO_CHARACTER).encode("utf-8"))
+    encoded = np.vectorize(lambda text: encode(text) if isinstance(text, str) else text, otypes=[object])
+    return tf.convert_to_tensor(encoded(np.array(texts, object)), tf.string)
 
 
 def tensorflow_text_or_error():

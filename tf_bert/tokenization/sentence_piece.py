@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from tf_bert.files import atomic_writer, open_binary
+from tf_bert.tokenization.basic import convert_to_unicode, without_surrogates
 
 MODEL_TYPES = ("unigram", "bpe", "char", "word")
 SYMBOLS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
@@ -47,23 +48,30 @@ class SentencePieceTokenizer:
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
             self.vocab_size = self.processor.get_piece_size()
-        except RuntimeError as error:
+            for number in range(self.vocab_size):  # some faults show only here
+                self.processor.encode(self.processor.id_to_piece(number))
+        except (RuntimeError, UnicodeDecodeError) as error:
             raise ValueError(f"{self.vocab_file} is no SentencePiece model: {error}") from None
         self.pad_id, self.unknown_id = self.processor.pad_id(), self.processor.unk_id()
         self.start_id, self.end_id = self.processor.bos_id(), self.processor.eos_id()
 
-    def tokenize(self, text: str) -> list[str]:
-        """The pieces of a text."""
-        return self.processor.encode(text, out_type=str)
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """The pieces of a text.
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text's pieces."""
-        return self.processor.encode(text)
+        Raises:
+            ValueError: text is neither ``str`` nor ``bytes``.
+        """
+        return self.processor.encode(_plain(text), out_type=str)
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """The ids of a text's pieces; errors as `tokenize`."""
+        return self.processor.encode(_plain(text))
 
     tokenize_to_ids = encode
 
-    def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    def tokenize_with_offsets(self, text: str | bytes) -> tuple[list[str], list[tuple[int, int]]]:
         """The pieces of a text and where they stand in it, in characters; a blank belongs to the piece behind it."""
+        text = _plain(text)
         pieces = self.processor.encode_as_proto(text).pieces
         # Offsets are in bytes of UTF-8.
         characters = list(itertools.chain.from_iterable([i] * len(char.encode()) for i, char in enumerate(text)))
@@ -77,7 +85,7 @@ class SentencePieceTokenizer:
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """The id of each piece; that of the unknown piece for others."""
-        return [self.processor.piece_to_id(token) for token in tokens]
+        return [self.processor.piece_to_id(_plain(token)) for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id.
@@ -97,7 +105,7 @@ class SentencePieceTokenizer:
 
     def detokenize(self, tokens: Sequence[str]) -> str:
         """The text of pieces."""
-        return self.processor.decode(list(tokens))
+        return self.processor.decode(list(map(_plain, tokens)))
 
     def in_graph(self):
         """The same tokenizer as a `tensorflow_text.SentencepieceTokenizer`, for `tf.data` and SavedModels.
@@ -110,6 +118,10 @@ class SentencePieceTokenizer:
         except ImportError as error:
             raise ImportError(f"SentencePiece inside the graph needs tensorflow-text: {error}") from None
         return tensorflow_text.SentencepieceTokenizer(model=self.model)
+
+
+def _plain(text: str | bytes) -> str:
+    return without_surrogates(convert_to_unicode(text))
 
 
 def train_sentence_piece(
@@ -146,7 +158,7 @@ def train_sentence_piece(
 
     def read():
         try:
-            yield from sentences
+            yield from map(_plain, sentences)
         except Exception as error:  # the library would wrap it in its own
             failed.append(error)
             raise

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from tf_bert.files import atomic_writer, open_binary
+from tf_bert.json_files import kind_of, parse_json
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -36,12 +37,13 @@ def read_vocab_lines(vocab_file: str | os.PathLike) -> list[str]:
         One piece for each line, equal and empty ones too.
 
     Raises:
-        ValueError: the file is empty or not UTF-8 (says at which line and byte offset).
+        ValueError: the file is empty, not UTF-8 (says at which line and byte offset), or no vocabulary: JSON, binary,
+            lines that end in carriage returns alone, or most lines with blanks inside.
         FileNotFoundError, IsADirectoryError, PermissionError, OSError: the file cannot be read.
 
     Warns:
         UserWarning: the file starts with a byte order mark (it is dropped; the original keeps it, so that the first
-            piece is never found), or lines are equal (the last one has the id).
+            piece is never found), lines are equal (the last one has the id), or a line has blanks inside.
 
     Example:
         >>> import tempfile
@@ -68,6 +70,8 @@ def _parse(data: bytes, name: str) -> list[str]:
         lines.pop()
     if not any(lines):
         raise ValueError(f"{name}: the vocabulary is empty; expected one piece a line")
+    if found := _other_kind(data):
+        raise ValueError(f"{name} is no vocabulary: {found}; expected UTF-8 text, one piece a line")
     pieces, offset = [], skipped
     for number, line in enumerate(lines, start=1):
         try:
@@ -79,6 +83,7 @@ def _parse(data: bytes, name: str) -> list[str]:
                 f"(byte 0x{line[error.start]:02x}); a vocabulary must be UTF-8 text"
             ) from None
         offset += len(line) + 1
+    _check_blanks(pieces, name)
     counts = collections.Counter(pieces)
     equal = [piece for piece, count in counts.items() if count > 1 and piece]
     if equal:
@@ -90,6 +95,34 @@ def _parse(data: bytes, name: str) -> list[str]:
             stacklevel=3,
         )
     return pieces
+
+
+def _other_kind(data: bytes) -> str | None:
+    """What a file is that was taken for a vocabulary; None where it may be one."""
+    if b"\0" in data:
+        return "it holds NUL bytes, as a SentencePiece model or UTF-16 text does"
+    if b"\r" in data and b"\n" not in data:
+        return "its lines end in carriage returns alone"
+    if data.lstrip()[:1] in (b"{", b"["):
+        try:
+            return f"it holds JSON, {kind_of(parse_json(data, ''))}"
+        except ValueError:
+            return None
+    return None
+
+
+def _check_blanks(pieces: Sequence[str], name: str) -> None:
+    """Looks at pieces that hold blanks: they are in no text, which is split at blanks first."""
+    with_blanks = [number for number, piece in enumerate(pieces, start=1) if len(piece.split()) > 1]
+    if not with_blanks:
+        return
+    first = f"such as {pieces[with_blanks[0] - 1]!r:.60} on line {with_blanks[0]}"
+    if len(with_blanks) > len(pieces) / 2:
+        raise ValueError(
+            f"{name} is no vocabulary: {len(with_blanks)} of its {len(pieces)} lines hold blanks, {first}; expected "
+            "one piece a line, without counts or scores"
+        )
+    warnings.warn(f"{name}: {len(with_blanks)} pieces hold blanks, {first}, and are in no text", stacklevel=4)
 
 
 def load_vocab(vocab_file: str | os.PathLike) -> dict[str, int]:
