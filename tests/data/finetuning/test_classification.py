@@ -289,7 +289,7 @@ def test_several_labels_and_numbers(tmp_path, tokenizer):
         ),
         ("train.jsonl", '{"text": "a", "label": 1}\n[1]\n', "line 2: found a list, expected a JSON object"),
         ("train.jsonl", '{"text"\n', "line 1: not JSON"),
-        ("train.csv", "text,label,text\na,b,c\n", "train.csv: 2 columns have the name 'text'"),
+        ("train.csv", "text,label,text\na,b,c\n", "line 2: several columns have the name 'text'"),
         ("train.jsonl", '{"text": "a", "label": null}', "line 1: the label is null, expected a text or a number"),
         ("train.jsonl", '{"text": "a", "label": ["b"]}', "line 1: the label is a list, expected a text or a number"),
         ("train.jsonl", '{"text": null, "label": "b"}', "line 1: text is null, expected a text"),

@@ -13,6 +13,7 @@ from tf_bert.data.finetuning.label_list import check_names
 from tf_bert.data.text.tables import check_delimiter, ending_of, read_csv, read_jsonl, read_tsv, warn_of
 from tf_bert.json_files import kind_of
 
+_REPEATED = object()  # the value of a column whose name another one has too
 ENDINGS = {"csv": (".csv", ".tsv"), "jsonl": (".jsonl",)}
 
 
@@ -155,9 +156,6 @@ class UserFilesProcessor(DataProcessor):
             return
         if self.format.header:
             names = [name.strip() for name in rows.pop(0)]
-            repeated = [name for name in names if name and names.count(name) > 1]
-            if repeated:
-                raise ValueError(f"{path}: {names.count(repeated[0])} columns have the name {repeated[0]!r}")
         else:
             names = [str(number) for number in range(1, len(rows[0]) + 1)]
         for row in rows:
@@ -166,7 +164,8 @@ class UserFilesProcessor(DataProcessor):
                     f"{row.where}: found {len(row)} columns, expected {len(names)} ({', '.join(names)}), separated by "
                     f"{delimiter!r}"
                 )
-            yield row.where, dict(zip(names, row, strict=True))
+            values = dict(zip(names, row, strict=True))
+            yield row.where, values | {name: _REPEATED for name in values if names.count(name) > 1}
 
     def _value(self, where: str, values: dict[str, Any], column: str) -> Any:
         if column not in values:
@@ -174,6 +173,8 @@ class UserFilesProcessor(DataProcessor):
                 f"{where}: found the columns {', '.join(values)}, expected one that is named {column!r}"
                 + (" (without a header columns are named by their numbers, from 1)" if not self.format.header else "")
             )
+        if values[column] is _REPEATED:
+            raise ValueError(f"{where}: several columns have the name {column!r}")
         return values[column]
 
     def _text(self, where: str, values: dict[str, Any], column: str) -> str:

@@ -89,7 +89,8 @@ def read_pairs(
         progress: is told of the bytes read.
 
     Raises:
-        ValueError: files of unequal number or length, or a line without these columns; file and line are named.
+        ValueError: files of unequal number or length, or a line without these columns, or with another number of
+            columns than the first; file and line are named.
 
     Example:
         >>> import tempfile
@@ -101,12 +102,18 @@ def read_pairs(
     """
     if target_files is None:
         for path in source_files:
+            expected = None
             for number, line in enumerate(read_lines(path, progress), 1):
                 cells = line.split("\t")
+                expected = expected or len(cells)
                 if len(cells) < max(columns):
                     raise ValueError(
                         f"{path}: line {number} has {len(cells)} column{'s' * (len(cells) > 1)} between tabs, expected "
                         f"at least {max(columns)}; give --target_file where the two sides are two files"
+                    )
+                if len(cells) != expected:
+                    raise ValueError(
+                        f"{path}: line {number} has {len(cells)} columns between tabs, expected {expected} as in line 1"
                     )
                 yield cells[columns[0] - 1].strip(), cells[columns[1] - 1].strip()
         return
