@@ -44,7 +44,7 @@ class BertMultipleChoice(BertTask):
     metric_names = ("accuracy",)
     label_name = "label_ids"
     input_names = ("input_ids", "input_mask", "segment_ids", "label_ids")
-    text_outputs = {"logits": None}
+    text_outputs = {"logits": 0.0}
 
     def __init__(self, config: BertConfig, dropout: float = 0.1, **kwargs):
         super().__init__(config, **kwargs)

@@ -230,16 +230,9 @@ class TakesTexts:
 
     def predict_inputs(self, inputs: dict[str, np.ndarray], batch_size: int = 32) -> dict[str, np.ndarray]:
         """The outputs of the task for inputs [N, S], in batches of about one length, in the order of the inputs."""
-        from tf_bert.trainer.prediction import predict_by_length
+        from tf_bert.trainer.prediction import predict_in_order
 
-        results = {}
-        size = len(inputs["input_ids"])
-        for rows, outputs in predict_by_length(self, inputs, batch_size, list(self.text_outputs)):
-            for name, value in outputs.items():
-                if name not in results:  # the first batch is that of the longest examples
-                    results[name] = np.full((size, *value.shape[1:]), self.text_outputs[name] or 0.0, value.dtype)
-                results[name][rows, : value.shape[1]] = value
-        return results
+        return predict_in_order(self, inputs, batch_size, list(self.text_outputs), filling=self.text_outputs)
 
     def trimmed(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """A batch without the positions that are padding in all of its examples. XLA and TPUs keep one shape."""

@@ -14,7 +14,7 @@ from tf_bert.data.finetuning.squad import SquadExample, convert_examples_to_feat
 from tf_bert.data.finetuning.squad_predictions import AnswerOptions, RawResult, predict_answers
 from tf_bert.data.finetuning.tagging import TaggedSentence, convert_sentences_to_features
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.trainer.prediction import SEQUENCES, predict_by_length, predict_tags, stack
+from tf_bert.trainer.prediction import SEQUENCES, predict_by_length, predict_in_order, predict_tags, stack
 
 SEPARATOR = " ||| "
 
@@ -59,13 +59,8 @@ class LinePredictor:
         return ValueError(f"{where}: found {line[:40]!r}, expected {self.form}")
 
     def _logits(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """The scores of all examples, in order."""
-        logits = None
-        for rows, outputs in predict_by_length(self.model, inputs, self.batch_size, ["logits"]):
-            if logits is None:
-                logits = np.zeros((len(inputs["input_ids"]), *outputs["logits"].shape[1:]))
-            logits[rows] = outputs["logits"]
-        return logits
+        """Returns the scores of all examples, in order, as float64."""
+        return predict_in_order(self.model, inputs, self.batch_size, ["logits"])["logits"].astype(np.float64)
 
 
 class ClassifierPredictor(LinePredictor):

@@ -91,3 +91,14 @@ def check_labels(noted: Mapping[str, Any] | None, kind: str, labels: Sequence[st
             f"the model in {noted['where']} was trained with kind {noted['kind']} and the labels {before}; now they "
             f"are {kind}: {now}. Give --labels as they were, or another output_dir for a new model"
         )
+
+
+def given_or_noted_labels(given: Sequence[str], noted: Mapping[str, Any] | None) -> list[str]:
+    """Returns the labels that a user gave, else those that training noted; none where there are none.
+
+    Raises:
+        ValueError: they contradict each other, see `check_labels`.
+    """
+    if given and noted:
+        check_labels(noted, noted["kind"], given)
+    return list(given) or list((noted or {}).get("labels", []))
