@@ -55,7 +55,7 @@ def without_surrogates(text: str, stand_in: str = REPLACEMENT) -> str:
         stand_in: one character, so that offsets stay. `NO_CHARACTER` is one that Unicode will never assign.
 
     Example:
-        >>> without_surrogates("a\ud83d")
+        >>> without_surrogates("a\\ud83d")
         'a�'
     """
     return _SURROGATE.sub(stand_in, text)

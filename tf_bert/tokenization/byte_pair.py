@@ -379,7 +379,7 @@ def text_bytes(text: str) -> bytes:
     pair becomes U+FFFD, see `tf_bert.tokenization.basic.without_surrogates`.
 
     Example:
-        >>> text_bytes("é"), text_bytes("\udcff"), text_bytes("\ud83d") == "�".encode()
+        >>> text_bytes("é"), text_bytes("\\udcff"), text_bytes("\\ud83d") == "�".encode()
         (b'\xc3\xa9', b'\xff', True)
     """
     try:
