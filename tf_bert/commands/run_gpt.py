@@ -259,7 +259,7 @@ def _logits(flags, model, columns, batch_size: int):
 def _write_answers(path: str, flags, model, tokenizer, examples) -> None:
     """Writes what follows each prompt, the likeliest token by token, as JSON lines."""
     from tf_bert.data.finetuning.gpt_examples import prompt_ids
-    from tf_bert.decoding.language_model import without_end
+    from tf_bert.decoding.output_text import without_end
     from tf_bert.files import atomic_writer
     from tf_bert.progress import Progress
 

@@ -84,11 +84,8 @@ class BeamSearch:
     def select(self, setup: Setup, index, raw, allowed, attention, carry):
         """Takes the best continuations; arguments and results as for `Greedy.select`."""
         width, vocab_size = self.beam_size, setup.vocab_size
-        # A hypothesis has one continuation by the end token and one by each stop sequence that finish it: enough
-        # candidates that the others always fill the beam.
-        count = min(width * (2 + len(setup.constraints.stop_sequences)), width * vocab_size)
-        totals = ops.reshape(carry["scores"][..., None] + allowed, (-1, width * vocab_size))
-        scores, flat = ops.top_k(totals, count)  # [B,C], best first
+        scores, flat, may_go_on = self.best(setup, index, allowed, carry)  # [B,C], [B,C], [C]
+        count = scores.shape[-1]
         parents, tokens = ops.cast(flat // vocab_size, "int32"), ops.cast(flat % vocab_size, "int32")
         gains = ops.take_along_axis(ops.reshape(raw, (-1, width * vocab_size)), flat, axis=1)
         candidates = {
@@ -101,12 +98,14 @@ class BeamSearch:
         if "coverage" in carry:
             candidates["coverage"] = gather_beams(carry["coverage"] + attention, parents)
 
-        ends = setup.constraints.ends(candidates["tokens"], index, setup)  # [B,C]
+        text_states = gather_beams(carry["text_states"], parents) if "text_states" in carry else None
+        ends = setup.constraints.ends(candidates["tokens"], index, setup, text_states)  # [B,C]
         stops = ops.logical_or(ends, index + 1 >= setup.max_length[:, None])
         finishes = ops.logical_and(stops, ops.arange(count) < width)
         finishes = ops.logical_and(finishes, ops.logical_not(carry["done"])[:, None])
         finished = self.finish(setup, index, candidates, finishes, carry["finished"])
 
+        ends = ops.logical_or(ends, ops.logical_not(may_go_on))
         _, going_on = ops.top_k(ops.where(ends, WORST, scores), width)  # [B,W]
         going_on = ops.cast(going_on, "int32")
         alive = {name: gather_beams(values, going_on) for name, values in candidates.items()}
@@ -116,9 +115,32 @@ class BeamSearch:
         done = ops.logical_or(index + 1 >= setup.max_length, worst >= self.bound(setup, index + 1, best))
         carry = {**carry, **alive, "finished": finished, "done": ops.logical_or(carry["done"], done)}
         parents, tokens = gather_beams(parents, going_on), gather_beams(tokens, going_on)
-        if "seen" in carry:
-            carry["seen"] = gather_beams(carry["seen"], parents)
+        for name in ("seen", "text_states"):
+            if name in carry:
+                carry[name] = gather_beams(carry[name], parents)
         return carry, tokens, parents
+
+    def best(self, setup, index, allowed, carry):
+        """The best continuations, enough of them that those which do not finish fill the beam.
+
+        Returns:
+            Their scores [B,C] and places among W * V [B,C], and which of them may go on [C]. The first ``beam_size``
+            are the best of all, best first; these may finish.
+        """
+        width, constraints = self.beam_size, setup.constraints
+        size = width * setup.vocab_size
+        totals = ops.reshape(carry["scores"][..., None] + allowed, (-1, size))
+        # A hypothesis has one continuation by the end token and one by each stop sequence that finish it.
+        count = min(width * (2 + len(constraints.stop_sequences)), size)
+        if "text_states" not in carry:
+            scores, flat = ops.top_k(totals, count)
+            return scores, flat, ops.ones((count,), "bool")
+        # Any number of tokens may complete a stop text: those that do not are ranked by themselves.
+        completes = ops.reshape(constraints.stops.completed_by(carry["text_states"], setup.vocab_size), (-1, size))
+        completes = ops.logical_and(completes, index + 1 >= constraints.min_length)
+        first, rest = ops.top_k(totals, min(width, size)), ops.top_k(ops.where(completes, WORST, totals), count)
+        scores, flat = (ops.concatenate(parts, axis=1) for parts in zip(first, rest, strict=True))
+        return scores, flat, ops.arange(scores.shape[-1]) >= min(width, size)
 
     def finish(self, setup, index, candidates, finishes, finished):
         """The best of the hypotheses finished before and of those candidates that ``finishes`` [B,C] names."""

@@ -1,9 +1,12 @@
-"""What may be generated: penalties for repetition, lengths, forced and forbidden tokens, stop sequences."""
+"""What may be generated: penalties for repetition, lengths, forced and forbidden tokens, stop texts and sequences."""
 
 import dataclasses
 import math
+from typing import Any
 
 from keras import ops
+
+from tf_bert.decoding.stop_texts import StopTexts
 
 FORBIDDEN = float("-inf")
 
@@ -18,10 +21,15 @@ class Constraints:
             positive logits are divided by it, negative ones multiplied (Keskar et al. 2019, "CTRL", section 4.1).
         presence_penalty: subtracted once from the logits of such tokens.
         banned_ids: tokens that are never generated.
-        stop_sequences: sequences of tokens which end the output as the end token does; they stay in the output.
+        stop_sequences: sequences of tokens (ids, not texts) which end the output as the end token does; they stay in
+            the output.
+        stop_texts: texts which end the output as soon as its text holds one of them, however the tokens fall. Only what
+            is generated counts, not the prompt, and no text that is complete before ``min_length``. The text of the
+            output ends with the stop text; its tokens are whole, and the last one may hold more. What is given ids
+            needs `with_tokenizer`.
 
     Raises:
-        ValueError: for a penalty that is not positive, a negative length or an empty stop sequence.
+        ValueError: for a penalty that is not positive, a negative length, or an empty stop sequence or text.
 
     Example:
         >>> constraints = Constraints(repetition_penalty=1.5)
@@ -34,6 +42,7 @@ class Constraints:
     presence_penalty: float = 0.0
     banned_ids: tuple[int, ...] = ()
     stop_sequences: tuple[tuple[int, ...], ...] = ()
+    stop_texts: tuple[str | bytes, ...] | StopTexts = ()
 
     def __post_init__(self):
         if not 0 < self.repetition_penalty < math.inf:
@@ -47,6 +56,38 @@ class Constraints:
         object.__setattr__(self, "stop_sequences", tuple(map(tuple, self.stop_sequences)))
         if not all(self.stop_sequences):
             raise ValueError("a stop sequence must have at least one token")
+        if isinstance(self.stop_texts, str | bytes):
+            raise ValueError(f"stop_texts takes a list of texts, not {self.stop_texts!r}")
+        if not isinstance(self.stop_texts, StopTexts):
+            object.__setattr__(self, "stop_texts", tuple(self.stop_texts))
+            if not all(self.stop_texts):
+                raise ValueError("a stop text must have at least one character")
+
+    def with_tokenizer(self, tokenizer: Any) -> "Constraints":
+        """The same, with the stop texts made ready for the tokens of a tokenizer, see `StopTexts`."""
+        if not self.stop_texts or isinstance(self.stop_texts, StopTexts):
+            return self
+        return dataclasses.replace(self, stop_texts=StopTexts.of(self.stop_texts, tokenizer))
+
+    @property
+    def stops(self) -> StopTexts | None:
+        """The stop texts; None without any.
+
+        Raises:
+            ValueError: there are some, and no tokenizer said what its tokens are.
+        """
+        if not isinstance(self.stop_texts, StopTexts) and self.stop_texts:
+            raise ValueError(
+                f"stop_texts={self.stop_texts} need the texts of the ids: give constraints.with_tokenizer(tokenizer)"
+            )
+        return self.stop_texts or None
+
+    def check(self, vocab_size: int) -> None:
+        """Raises ValueError for tokens that a model does not have, or stop texts that wait for a tokenizer."""
+        for token in {*self.banned_ids, *(token for sequence in self.stop_sequences for token in sequence)}:
+            if not 0 <= token < vocab_size:
+                raise ValueError(f"the constraints name token {token}, but there are {vocab_size}")
+        _ = self.stops
 
     @property
     def need_seen(self) -> bool:
@@ -72,9 +113,16 @@ class Constraints:
             allowed = ops.where(free, allowed, vocabulary == forced)
         return ops.where(allowed, log_probs, FORBIDDEN)
 
-    def ends(self, tokens, index, setup):
-        """Which outputs [B,C,T] of ``index`` + 1 tokens are complete: [B,C] booleans."""
-        ended = last_tokens(tokens, index, 1)[..., 0] == setup.end_id
+    def ends(self, tokens, index, setup, text_states=None):
+        """Which outputs [B,C,T] of ``index`` + 1 tokens are complete: [B,C] booleans.
+
+        ``text_states`` [B,C,K] are those of the stop texts before the last token, see `StopTexts.follow`.
+        """
+        last = last_tokens(tokens, index, 1)[..., 0]
+        ended = last == setup.end_id
+        if text_states is not None:
+            _, beyond = self.stops.follow(text_states, last)
+            ended = ops.logical_or(ended, ops.logical_and(beyond >= 0, index + 1 >= self.min_length))
         for sequence in self.stop_sequences:
             found = ops.all(last_tokens(tokens, index, len(sequence)) == ops.array(sequence, "int32"), axis=-1)
             ended = ops.logical_or(ended, ops.logical_and(found, index + 1 >= max(self.min_length, len(sequence))))

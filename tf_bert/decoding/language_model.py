@@ -9,6 +9,7 @@ from keras import ops
 from tf_bert.backend import compiled
 from tf_bert.decoding.constraints import Constraints
 from tf_bert.decoding.loop import DecodingLoop, Setup
+from tf_bert.decoding.output_text import GrowingText, output_text
 from tf_bert.decoding.sampling import Greedy, uniform_numbers
 from tf_bert.decoding.translation import bucket_length, trimmed
 
@@ -157,11 +158,9 @@ class _Prepared:
         config = model.config
         rows = [[int(token) for token in row] for row in prompts]
         self.search, constraints = search or Greedy(), constraints or Constraints()
+        constraints.check(config.vocab_size)
         self.limits = limits_of(max_length, len(rows))
         check_prompts(rows, self.limits, config, sliding_window)
-        for token in {*constraints.banned_ids, *(t for sequence in constraints.stop_sequences for t in sequence)}:
-            if not 0 <= token < config.vocab_size:
-                raise ValueError(f"the constraints name token {token}, but there are {config.vocab_size}")
         context = config.max_position_embeddings
         longest = max(map(len, rows), default=1)
         sliding = sliding_window and longest + self.limits.max(initial=0) > context
@@ -230,6 +229,7 @@ def generate_text(model, prompts: Sequence[str], tokenizer, search: Any = None, 
     Raises:
         ValueError: as `generate`.
     """
+    options["constraints"] = (options.get("constraints") or Constraints()).with_tokenizer(tokenizer)
     rows = [tokenizer.tokenize_to_ids(text) for text in prompts]
     if not all(rows):
         limits = limits_of(options.get("max_length", 64), len(rows))
@@ -237,7 +237,8 @@ def generate_text(model, prompts: Sequence[str], tokenizer, search: Any = None, 
         rows = [row or [0] for row in rows]  # any token, followed by none
     results = generate(model, rows, search, **options)
     best = zip(results["tokens"][:, 0], results["lengths"][:, 0], strict=True)
-    return [tokenizer.decode(without_end(tokens[:length], model.config.end_id)) for tokens, length in best]
+    how = (tokenizer, model.config.end_id, options["constraints"])
+    return [output_text(tokens[:length], *how) for tokens, length in best]
 
 
 def stream_text(model, prompt: str, tokenizer, search: Any = None, **options) -> Iterator[str]:
@@ -251,24 +252,10 @@ def stream_text(model, prompt: str, tokenizer, search: Any = None, **options) ->
     Yields:
         Text, never half a character.
     """
-    ids, shown = [], ""
-    for tokens in stream(model, [tokenizer.tokenize_to_ids(prompt)], search, **options):
-        ids.append(int(tokens[0, 0]))
-        text = tokenizer.decode(without_end(ids, model.config.end_id))
-        whole = text.rstrip("\ufffd")  # the bytes of a character may come one by one
-        if len(whole) > len(shown):
-            yield whole[len(shown) :]
-            shown = whole
-    if ids and len(text) > len(shown):
-        yield text[len(shown) :]
-
-
-def without_end(tokens: Sequence[int], end_id: int | None) -> list[int]:
-    """Tokens up to the first end token.
-
-    Example:
-        >>> without_end([5, 7, 2, 2], 2)
-        [5, 7]
-    """
-    tokens = [int(token) for token in tokens]
-    return tokens[: tokens.index(end_id)] if end_id in tokens else tokens
+    constraints = (options.pop("constraints", None) or Constraints()).with_tokenizer(tokenizer)
+    text = GrowingText(tokenizer, model.config.end_id, constraints)
+    for tokens in stream(model, [tokenizer.tokenize_to_ids(prompt)], search, constraints=constraints, **options):
+        if piece := text.add(int(tokens[0, 0])):
+            yield piece
+    if piece := text.rest():
+        yield piece

@@ -82,6 +82,8 @@ class DecodingLoop:
         if setup.constraints.need_seen:
             seen = ops.zeros((setup.batch, setup.vocab_size), "bool") if setup.seen is None else setup.seen
             carry["seen"] = ops.repeat(ops.cast(seen, "bool")[:, None], self.search.width, axis=1)
+        if setup.constraints.stops is not None:
+            carry["text_states"] = setup.constraints.stops.first_states(shape)  # [B,W,K]
         last = ops.repeat(ops.cast(start_ids, "int32"), self.search.width, axis=0)
         return ops.convert_to_tensor(0, "int32"), last, carry, state
 
@@ -107,6 +109,8 @@ class DecodingLoop:
         if "seen" in carry:
             new = ops.one_hot(tokens, setup.vocab_size, dtype="bool")
             carry = {**carry, "seen": ops.logical_or(carry["seen"], new)}
+        if "text_states" in carry:
+            carry = {**carry, "text_states": setup.constraints.stops.follow(carry["text_states"], tokens)[0]}
         return index + 1, ops.reshape(tokens, (-1,)), carry, state
 
     def run(self, start_ids, state) -> dict[str, Any]:

@@ -52,7 +52,8 @@ class Greedy:
         done = carry["done"]
         tokens = ops.where(done, setup.pad_id, self.choose(setup, index, allowed))
         written = write(carry["tokens"], index, tokens)
-        ends = ops.logical_or(setup.constraints.ends(written, index, setup), index + 1 >= setup.max_length[:, None])
+        ends = setup.constraints.ends(written, index, setup, carry.get("text_states"))
+        ends = ops.logical_or(ends, index + 1 >= setup.max_length[:, None])
         gain = {"log_probs": raw, "scores": allowed}
         return (
             {

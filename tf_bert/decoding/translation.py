@@ -11,6 +11,7 @@ from tf_bert.backend import compiled
 from tf_bert.decoding.beam import BeamSearch
 from tf_bert.decoding.constraints import Constraints
 from tf_bert.decoding.loop import DecodingLoop, Setup
+from tf_bert.decoding.output_text import output_text, without_end
 from tf_bert.decoding.sampling import Greedy, uniform_numbers
 from tf_bert.tokenization.full import detokenize
 
@@ -66,6 +67,7 @@ def generate(
     """
     search, constraints = search or Greedy(), constraints or Constraints()
     config = models[0].config
+    constraints.check(config.vocab_size)
     check_models(models, bool(getattr(search, "coverage_penalty", 0)) and "coverage_penalty")
     ids, mask = prepare_source(models, source_ids, source_mask)
     limits = length_limits(models, max_length, mask, constraints.min_length)
@@ -249,21 +251,28 @@ def translate(
         ValueError: as `generate`; ``copy_unknown`` for a model without attention.
     """
     check_models(models, copy_unknown and "copy_unknown")
-    results = [""] * len(texts)
+    tokenizer, results = target_tokenizer or source_tokenizer, [""] * len(texts)
+    constraints = (options.pop("constraints", None) or Constraints()).with_tokenizer(tokenizer)
+    if copy_unknown and constraints.stops is not None:
+        raise ValueError("copy_unknown writes words that stop_texts cannot see: take one of them")
     for indices, output, tokens in translate_batches(
-        models, texts, source_tokenizer, search or BeamSearch(4, length_penalty=0.6), batch_size, **options
+        models,
+        texts,
+        source_tokenizer,
+        search or BeamSearch(4, length_penalty=0.6),
+        batch_size,
+        constraints=constraints,
+        **options,
     ):
         for row, i in enumerate(indices):
-            ids = output["tokens"][row, 0, : output["lengths"][row, 0]]
-            ids = [int(token) for token in ids if token != models[0].config.end_id]
-            tokenizer = target_tokenizer or source_tokenizer
+            ids = without_end(output["tokens"][row, 0, : output["lengths"][row, 0]], models[0].config.end_id)
             if copy_unknown:
                 words = source_words(texts[i], source_tokenizer, tokenizer)[: len(tokens[row])]
                 copied = copy_words(ids, output["alignments"][row, 0], words, models[0].config.unknown_id, tokenizer)
                 written = getattr(tokenizer, "detokenize", detokenize)(copied)
                 results[i] = written.replace(BLANK, " ").strip()  # SentencePiece leaves that of an unknown piece
             else:
-                results[i] = tokenizer.decode(ids)
+                results[i] = output_text(ids, tokenizer, models[0].config.end_id, constraints)
     return results
 
 

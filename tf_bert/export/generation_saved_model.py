@@ -1,5 +1,6 @@
 """A GPT for serving: a SavedModel that takes texts and gives what follows them."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -23,7 +24,7 @@ class TextGenerator(tf.Module):
         max_length: most new tokens.
         prompt_length: of a longer text only so many last tokens are seen; by default all that have room beside the new
             ones.
-        constraints: what may be generated.
+        constraints: what may be generated, and the stop texts.
 
     Raises:
         ValueError: no room for the new tokens, a vocabulary larger than the model's, or a search that draws.
@@ -58,10 +59,11 @@ class TextGenerator(tf.Module):
             )
         # The model may have more rows than the vocabulary has entries; these have no text.
         beyond = tuple(range(self.tokenizer.vocab_size, model.config.vocab_size))
-        constraints = constraints or Constraints()
+        constraints = (constraints or Constraints()).with_tokenizer(tokenizer)
+        constraints = dataclasses.replace(constraints, banned_ids=(*constraints.banned_ids, *beyond))
         self.weights = [variable.value for variable in model.variables]
-        banned = Constraints(**{**vars(constraints), "banned_ids": (*constraints.banned_ids, *beyond)})
-        self._model, self._key, self._max_length = model, (search, banned, max_length, False, True), max_length
+        self._model, self._key, self._max_length = model, (search, constraints, max_length, False, True), max_length
+        self._stops = constraints.stops
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -76,16 +78,25 @@ class TextGenerator(tf.Module):
             self._model, self._key, inputs["input_ids"], inputs["input_mask"], limits, uniform=None
         )
         tokens = tf.reshape(results["tokens"], [-1, self._max_length])  # [B * N, T]
-        lengths = tf.reshape(results["lengths"], [-1])
-        if self._model.config.end_id is not None:
-            lengths -= tf.reduce_sum(tf.cast(self._ends(tokens, lengths), tf.int32), axis=1)
-        written = self.tokenizer.detokenize(tf.RaggedTensor.from_tensor(tokens, lengths), skip_special_tokens=False)
+        written = self._texts(tokens, tf.reshape(results["lengths"], [-1]))
         log_probs = tf.where(some[:, None], results["log_probs"], 0)
         return {"texts": tf.reshape(written, tf.shape(results["lengths"])), "log_probs": log_probs}
 
-    def _ends(self, tokens: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """Where in outputs [R, T] the end token is, which is no part of the text."""
-        return tf.sequence_mask(lengths, self._max_length) & (tokens == self._model.config.end_id)
+    def _texts(self, tokens: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """The texts of outputs [R, T], without the end token, up to the end of a stop text."""
+        inside = tf.sequence_mask(lengths, self._max_length)
+        if self._model.config.end_id is not None:
+            inside &= tokens != self._model.config.end_id
+        texts = self.tokenizer.detokenize(tf.ragged.boolean_mask(tokens, inside))
+        if self._stops is None:
+            return texts
+        beyond = self._stops.beyond_last(tokens, lengths)
+        pieces = tf.gather(tf.constant([*self._stops.pieces, b""]), tokens)
+        whole = tf.strings.reduce_join(tf.where(inside, pieces, ""), axis=1)
+        if not self._stops.starts_with_blanks:
+            whole = tf.strings.regex_replace(whole, r"^\s+", "")
+        cut = tf.strings.substr(whole, tf.zeros_like(lengths), tf.strings.length(whole) - tf.maximum(beyond, 0))
+        return tf.where(beyond >= 0, cut, texts)
 
 
 def export(model, vocabulary: BytePairTokenizer | str | os.PathLike, path: str | os.PathLike, **options: Any) -> str:

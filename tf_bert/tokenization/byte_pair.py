@@ -311,7 +311,7 @@ class GPT1Tokenizer(BytePairTokenizer):
     """
 
     _alphabet = ()
-    _basic = BasicTokenizer(do_lower_case=True)
+    basic_tokenizer = BasicTokenizer(do_lower_case=True)
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -322,21 +322,21 @@ class GPT1Tokenizer(BytePairTokenizer):
         return convert_to_unicode(text)
 
     def _words(self, text: str) -> list[str]:
-        return split_at_blanks(text, self._basic.tokenize_chinese_chars)
+        return split_at_blanks(text, self.basic_tokenizer.tokenize_chinese_chars)
 
     def _words_with_places(self, text: str) -> Iterable[tuple[str, int]]:
-        words = word_pattern(self._basic.tokenize_chinese_chars)
+        words = word_pattern(self.basic_tokenizer.tokenize_chinese_chars)
         return ((match.group(), match.start()) for match in words.finditer(text))
 
     def _split_word(self, word: str) -> Iterable[str]:
-        return itertools.chain.from_iterable(map(self._split_token, self._basic.split_word(word)))
+        return itertools.chain.from_iterable(map(self._split_token, self.basic_tokenizer.split_word(word)))
 
     def _split_token(self, token: str) -> list[str]:
         pieces = self._merges.split([*token[:-1], token[-1] + END_OF_WORD])
         return [piece if piece in self.vocab else UNKNOWN for piece in pieces]
 
     def _split_word_with_offsets(self, word: str) -> Iterable[Span]:
-        for token, chars in split_word_with_offsets(word, self._basic):
+        for token, chars in split_word_with_offsets(word, self.basic_tokenizer):
             end = 0
             for piece in self._split_token(token):
                 length = 1 if piece == UNKNOWN else len(piece.removesuffix(END_OF_WORD))

@@ -56,7 +56,7 @@ class InGraphGPT1Tokenizer(InGraphBytePairTokenizer):
             # The first row is of characters inside a word, the second of those at its end.
             self._character_ids = tf.constant([[*inside, no_piece], [*at_end, no_piece]])
             self._texts, self._lengths = tf.constant(self.pieces), tf.constant(lengths)
-        basic = GPT1Tokenizer._basic
+        basic = GPT1Tokenizer.basic_tokenizer
         self._cutter = WordCutter(basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars)
         self._split_rows = tf.function(self._ids_and_places, [tf.TensorSpec([None], tf.string)], autograph=False)
 
