@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.scripted_gpt import scripted_gpt
 from tf_bert.commands.main import main
 from tf_bert.configs import GPTConfig
 from tf_bert.decoding.beam import BeamSearch
@@ -96,6 +97,78 @@ def test_chat_goes_on_with_what_was_said(folder, loaded, capsys):
     assert capsys.readouterr().out == expected
 
 
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory):
+    """A GPT that writes, after "The sun", " stands bravely" and an empty line, of which the ends are one token."""
+    path = tmp_path_factory.mktemp("scripted")
+    train_byte_pairs(["The sun stands bravely\n\n"] * 3, 290).save(path)
+    tokenizer = GPT2Tokenizer(path)
+    assert tokenizer.tokenize("bravely\n\n")[-1] == "\u010a\u010a"
+    text = " stands bravely\n\n \\and so\u2028on"
+    scripted_gpt(tokenizer, text, len(tokenizer.tokenize("The sun")) - 1).save_checkpoint(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--stop=stands"], " stands"),
+        (["--stop=ds b"], " stands b"),
+        (["--stop=xyz|ds b|bravely"], " stands b"),
+        (["--stop=\\n"], " stands bravely\n"),
+        (["--stop=\\n\\n"], " stands bravely\n\n"),
+        (["--stop=\\\\and"], " stands bravely\n\n \\and"),
+        (["--stop=ds b", "--beam_size=3"], " stands b"),
+        (["--stop=ds b", "--top_k=1", "--num_samples=2"], " stands b\n stands b"),
+        (["--stop=ds b", "--xla"], " stands b"),
+    ],
+)
+def test_text_that_ends_the_output(scripted, flags, expected, capsys):
+    """However its tokens fall."""
+    assert generate(f"--checkpoint={scripted}", "--max_length=24", *flags, "The sun") == 0
+    assert capsys.readouterr().out == expected + "\n"
+
+
+def test_a_chat_ends_with_the_first_end_of_a_line(scripted, capsys):
+    """Also where it is the first half of a token."""
+    first = len(GPT2Tokenizer(scripted).tokenize("The sun\n")) - len(GPT2Tokenizer(scripted).tokenize("The sun"))
+    assert first == 1  # what follows the line is the script without its first token
+    assert generate(f"--checkpoint={scripted}", "--chat", "--max_length=24", stdin=b"The sun\n") == 0
+    answer = capsys.readouterr().out
+    assert " stands bravely\n".endswith(answer) and answer.endswith("bravely\n")
+
+
+def test_a_line_out_for_each_line_in(scripted, capsys):
+    """Empty lines, and ends of lines in what is written."""
+    lines = b"The sun\n\nThe sun\r\n"
+    assert generate(f"--checkpoint={scripted}", "--max_length=30", stdin=lines) == 0
+    answer = r" stands bravely\n\n \\and so\u2028on" + "\n"
+    assert capsys.readouterr().out == answer + "\n" + answer
+    assert (
+        generate(
+            f"--checkpoint={scripted}", "--top_k=1", "--num_samples=2", "--stop=\\n", "--max_length=30", stdin=lines
+        )
+        == 0
+    )
+    assert capsys.readouterr().out == r" stands bravely\n" + "\n" + r" stands bravely\n" + "\n\n\n" + 2 * (
+        r" stands bravely\n" + "\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines", "message"),
+    [
+        ([], b"The sun\n\n" + b"x" * 90 + b"\n", "standard input: line 3: the prompt has 90 tokens and 20 new ones"),
+        (["--ids"], b"5 6\n5 x\n", "standard input: line 2: --ids takes ids, numbers with blanks between, and 'x'"),
+        (["--ids"], b"5\n999\n", "standard input: line 2: the prompt holds 999"),
+    ],
+)
+def test_a_wrong_line_is_named_before_the_first_is_answered(scripted, flags, lines, message, capsys):
+    assert generate(f"--checkpoint={scripted}", *flags, "--max_length=20", stdin=lines) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "" and message in shown.err and len(shown.err.splitlines()) == 1
+
+
 def test_draws(folder, capsys):
     flags = [f"--checkpoint={folder}", "--max_length=5", "--temperature=1.0", "--num_samples=3", "lower"]
     outputs = []
@@ -119,6 +192,9 @@ def test_draws(folder, capsys):
         (["--chat", "low"], "--chat reads text from standard input"),
         (["--chat", "--max_length=16"], "leaves no room"),
         ([], "there is no text"),
+        (["--stop=", "low"], "--stop=: a stop text is empty"),
+        (["--stop=a||b", "low"], "a stop text is empty; texts have | between them"),
+        (["--temperature=inf", "low"], "temperature must be a finite number"),
     ],
 )
 def test_mistakes_are_named(folder, flags, message, capsys):
@@ -173,6 +249,8 @@ def test_saved_and_loaded_without_our_code(folder, loaded, tmp_path, capsys):
     path = str(tmp_path / "saved")
     assert main(["export", str(folder), path, "--max_length=6"]) == 0
     assert "GPT with its tokenizer, for 6 new tokens" in capsys.readouterr().out
+    assert main(["export", str(folder), path + "2", "--stop=|"]) == 2
+    assert "a stop text is empty" in capsys.readouterr().err
     check_texts(loaded, tf.saved_model.load(path))
     with pytest.raises(ValueError, match="is there already"):
         export(loaded[0], folder, path)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
+from tf_bert.commands.stop_flag import add_stop_flag, stops_of
 
 FORMATS = {".tflite": "litert", ".onnx": "onnx"}
 
@@ -31,6 +32,7 @@ FLAGS.enum("pooling", None, ["cls", "mean", "max"], "Give vectors of texts: how 
 FLAGS.string("layers", "-1", "With pooling, the layers whose mean is pooled: 0 is the first, -1 the last.")
 FLAGS.integer("max_length", 64, "A GPT that goes on with texts: most new tokens.", minimum=1)
 FLAGS.integer("beam_size", 1, "A GPT that goes on with texts: hypotheses kept; 1 for no beam search.", minimum=1)
+add_stop_flag(FLAGS, " Of a GPT that goes on with texts.")
 FLAGS.positional("checkpoint", "output")
 
 TASKS = ("BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering")
@@ -41,6 +43,7 @@ def run(flags) -> None:
     chosen = flags.format or FORMATS.get(os.path.splitext(flags.output)[1], "saved_model")
     if os.path.isdir(flags.output) or chosen == "saved_model" and os.path.exists(flags.output):
         raise ValueError(f"{flags.output} is there already; choose another place")
+    stops = stops_of(flags.stop)
     load_tensorflow()
     from tf_bert.configs import GPTConfig
     from tf_bert.data.finetuning.label_list import noted_labels
@@ -48,10 +51,12 @@ def run(flags) -> None:
 
     noted = noted_labels(flags.checkpoint) or {}
     checkpoint = open_checkpoint(flags.checkpoint)
+    if stops and (not isinstance(checkpoint.config, GPTConfig) or checkpoint.architecture == "GPTClassifier"):
+        raise UsageError(f"--stop ends generated text, and {flags.checkpoint} is a {checkpoint.architecture}")
     if isinstance(checkpoint.config, GPTConfig):
         if chosen != "saved_model":
             raise ValueError(f"{flags.checkpoint} is a GPT, of which a SavedModel can be written, and no {chosen}")
-        print(f"{flags.output}: {_export_gpt(flags, checkpoint, noted)}")
+        print(f"{flags.output}: {_export_gpt(flags, checkpoint, noted, stops)}")
         return
     model = _model(flags, checkpoint)
     length = flags.max_seq_length or noted.get("max_seq_length")
@@ -81,7 +86,7 @@ def run(flags) -> None:
     print(f"{flags.output}: {outputs} for {size}; at most {difference:.1g} from {type(model).__name__}'s own")
 
 
-def _export_gpt(flags, checkpoint, noted: dict) -> str:
+def _export_gpt(flags, checkpoint, noted: dict, stops: Sequence[str]) -> str:
     """Writes the SavedModel of a GPT; returns what it takes and gives."""
     from tf_bert.models.pretrained import load_model
 
@@ -96,10 +101,12 @@ def _export_gpt(flags, checkpoint, noted: dict) -> str:
         call = f"signatures['serving_default'](texts=tf.constant([...]){taken})"
         return f"GPTClassifier with its tokenizer. {load}.{call}"
     from tf_bert.decoding.beam import BeamSearch
+    from tf_bert.decoding.constraints import Constraints
     from tf_bert.export.generation_saved_model import export
 
     search = BeamSearch(flags.beam_size) if flags.beam_size > 1 else None
     options = {"search": search, "max_length": flags.max_length, "prompt_length": flags.max_seq_length}
+    options["constraints"] = Constraints(stop_texts=stops)
     export(model, checkpoint.tokenizer(), flags.output, **options)
     return f"GPT with its tokenizer, for {flags.max_length} new tokens. {load}(tf.constant([...]))['texts']"
 

@@ -1,18 +1,30 @@
-"""``tf-bert generate``: goes on with texts, or talks, with a GPT."""
+"""``tf-bert generate``: continues texts, or chats, with a GPT."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from tf_bert.commands.deferred import deferred
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
+from tf_bert.commands.stop_flag import add_stop_flag, stops_of
+
+with deferred():
+    from tf_bert import configs, progress
+    from tf_bert.decoding import beam, chat, constraints, language_model, output_text, sampling
+    from tf_bert.models import gpt, pretrained
+    from tf_bert.serving import lines
 
 FLAGS = Flags(
     "generate",
     """
-    Goes on with a text, with each line of standard input, or (--chat) with all that was said before each line.
+    Continues a text, each line of standard input, or (--chat) all that was said before each line.
 
-    What follows a single text appears token by token. By default each token is the likeliest; --temperature, --top_k
-    and --top_p draw instead, and --beam_size searches for the likeliest sequence.
+    What follows a text appears token by token. By default each token is the likeliest; --temperature, --top_k and
+    --top_p draw instead, and --beam_size searches for the likeliest sequence.
+
+    Each line of standard input gets one line (--num_samples=N: N lines), in which ends of lines and backslashes are
+    written as \\n and \\\\. An empty line, or one without any token, gets an empty line. All lines are checked before
+    the first is continued.
 
     Example: tf-bert generate --checkpoint=run/export --max_length=50 --temperature=0.8 --top_k=40 "Once upon a time"
     """,
@@ -32,7 +44,7 @@ FLAGS.integer("beam_size", 1, "Hypotheses kept; 1 for no beam search.", minimum=
 FLAGS.float("length_penalty", 0.0, "Alpha of beam search: above 0 favours longer outputs.")
 FLAGS.float("repetition_penalty", 1.0, "Above 1 makes tokens less likely that are there already.")
 FLAGS.float("presence_penalty", 0.0, "Taken off the logits of tokens that are there already.")
-FLAGS.string("stop", None, "Text that ends the output, or several with | between; \\n is the end of a line.")
+add_stop_flag(FLAGS, " With --ids, ids.")
 FLAGS.boolean("sliding_window", False, "Whether to forget the beginning where the context is full, or to stop.")
 FLAGS.boolean("xla", False, "Whether to compile with XLA: slow at first, then faster; all is shown at the end.")
 FLAGS.positional("text")
@@ -63,28 +75,61 @@ def run(flags) -> None:
         raise UsageError("--beam_size searches, --temperature, --top_k and --top_p draw: take one of them")
     if flags.num_samples > 1 and not drawn:
         raise UsageError("--num_samples needs draws: give --temperature, --top_k or --top_p")
+    stops = stops_of(flags.stop)
     load_tensorflow()
-    from tf_bert.configs import GPTConfig
-    from tf_bert.models.gpt import GPT
-    from tf_bert.models.pretrained import load_model, open_checkpoint
-
-    checkpoint = open_checkpoint(flags.checkpoint)
-    if not isinstance(checkpoint.config, GPTConfig):
+    checkpoint = pretrained.open_checkpoint(flags.checkpoint)
+    if not isinstance(checkpoint.config, configs.GPTConfig):
         raise ValueError(f"{flags.checkpoint} holds no GPT: it cannot generate")
     if checkpoint.architecture == "GPTClassifier":
         raise ValueError(f"{flags.checkpoint} is a GPT that was fine-tuned to classify: tf-bert predict reads it")
     tokenizer = Numbers() if flags.ids else checkpoint.tokenizer()
-    model = load_model(flags.checkpoint, GPT)
-    search, options = _options(flags, tokenizer, drawn)
+    if flags.chat and flags.stop is None:
+        stops = chat.line_end_stops(tokenizer)
+    options = {
+        "search": _search(flags, drawn),
+        "max_length": flags.max_length,
+        "constraints": _constraints(flags, tokenizer, stops),
+        "sliding_window": flags.sliding_window,
+    }
+    model = pretrained.load_model(flags.checkpoint, gpt.GPT)
     if flags.chat:
-        _chat(model, tokenizer, search, options)
+        for piece in chat.chat(model, tokenizer, _lines(), seed=flags.seed, **options):
+            _write(piece)
         return
-    texts = iter([flags.text]) if flags.text is not None else _lines()
-    number = None
-    for number, text in enumerate(texts):
-        _go_on(model, tokenizer, text, search, {**options, "seeds": flags.seed + number}, flags.xla)
-    if number is None:
-        raise ValueError("there is no text: give one in quotes, or some on standard input, one a line")
+    if flags.text is not None:
+        _continue(flags, model, tokenizer, tokenizer.tokenize_to_ids(flags.text), 0, options)
+        return
+    prompts = _prompts(flags, model.config, tokenizer)
+    if not sys.stdin.isatty():
+        prompts = list(prompts)
+        if not prompts:
+            raise ValueError("there is no text: give one in quotes, or some on standard input, one a line")
+    for number, prompt in enumerate(prompts):
+        if prompt:
+            _continue(flags, model, tokenizer, prompt, number, options, lines.one_line)
+        else:
+            _write("\n" * flags.num_samples)
+
+
+def _search(flags, drawn: bool):
+    if flags.beam_size > 1:
+        return beam.BeamSearch(flags.beam_size, flags.length_penalty)
+    if not drawn:
+        return sampling.Greedy()
+    temperature = 1.0 if flags.temperature is None else flags.temperature
+    top_p = 1.0 if flags.top_p is None else flags.top_p
+    return sampling.Sampling(temperature, flags.top_k or 0, top_p, flags.num_samples)
+
+
+def _constraints(flags, tokenizer, stops: Sequence[str]):
+    options = {
+        "min_length": flags.min_length,
+        "repetition_penalty": flags.repetition_penalty,
+        "presence_penalty": flags.presence_penalty,
+    }
+    if flags.ids:
+        return constraints.Constraints(**options, stop_sequences=[tokenizer.tokenize_to_ids(stop) for stop in stops])
+    return constraints.Constraints(**options, stop_texts=stops).with_tokenizer(tokenizer)
 
 
 def _lines() -> Iterator[str]:
@@ -93,76 +138,34 @@ def _lines() -> Iterator[str]:
         yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
 
 
-def _options(flags, tokenizer, drawn: bool):
-    """The search, and the options of `generate` and `stream`."""
-    from tf_bert.decoding.beam import BeamSearch
-    from tf_bert.decoding.constraints import Constraints
-    from tf_bert.decoding.sampling import Greedy, Sampling
-
-    search = Greedy()
-    if flags.beam_size > 1:
-        search = BeamSearch(flags.beam_size, flags.length_penalty)
-    elif drawn:
-        temperature = 1.0 if flags.temperature is None else flags.temperature
-        top_p = 1.0 if flags.top_p is None else flags.top_p
-        search = Sampling(temperature, flags.top_k or 0, top_p, flags.num_samples)
-    stops = [] if flags.stop is None else flags.stop.replace("\\n", "\n").split("|")
-    if flags.chat and flags.stop is None:
-        stops = ["\n"]
-    constraints = Constraints(
-        min_length=flags.min_length,
-        repetition_penalty=flags.repetition_penalty,
-        presence_penalty=flags.presence_penalty,
-        stop_sequences=tuple(tuple(tokenizer.tokenize_to_ids(stop)) for stop in stops),
-    )
-    options = {"max_length": flags.max_length, "constraints": constraints, "sliding_window": flags.sliding_window}
-    return search, options
+def _prompts(flags, config, tokenizer) -> Iterator[list[int]]:
+    """The ids of each line of standard input, none for a line without tokens. What is typed may be typed again."""
+    for number, line in enumerate(_lines(), 1):
+        try:
+            prompt = tokenizer.tokenize_to_ids(line)
+            if prompt:
+                language_model.check_prompts([prompt], [flags.max_length], config, flags.sliding_window)
+        except ValueError as error:
+            message = f"standard input: line {number}: {error}"
+            if not sys.stdin.isatty():
+                raise ValueError(message) from None
+            progress.say(message)
+        else:
+            yield prompt
 
 
-def _go_on(model, tokenizer, text: str, search, options, xla: bool) -> None:
-    """Prints what follows a text: as it comes where there is one way to go on, else a line for each."""
-    from tf_bert.decoding.language_model import stream_text, without_end
-
-    if search.width == 1 and not xla:
-        for piece in stream_text(model, text, tokenizer, search, **options):
-            _write(piece)
+def _continue(flags, model, tokenizer, prompt: list[int], number: int, options: dict, shown: Callable = str) -> None:
+    """Prints what follows a prompt: as it comes where there is one output, else a line for each."""
+    options = options | {"seeds": flags.seed + number}
+    if options["search"].width == 1 and not flags.xla:
+        for piece in language_model.stream_text(model, prompt, tokenizer, **options):
+            _write(shown(piece))
         _write("\n")
         return
-    results = model.generate([tokenizer.tokenize_to_ids(text)], search, jit_compile=xla, **options)
+    results = model.generate([prompt], jit_compile=flags.xla, **options)
     for tokens, length in zip(results["tokens"][0], results["lengths"][0], strict=True):
-        _write(tokenizer.decode(without_end(tokens[:length], model.config.end_id)) + "\n")
-
-
-def _chat(model, tokenizer, search, options) -> None:
-    """Answers each line, given all before it; what no longer fits the context is forgotten, the oldest first."""
-    room = model.config.max_position_embeddings - options["max_length"]
-    if room < 1:
-        raise ValueError(
-            f"--max_length={options['max_length']} leaves no room for what was said: the context has "
-            f"{model.config.max_position_embeddings} positions"
-        )
-    said: list[int] = []
-    for number, line in enumerate(_lines()):
-        said = [*said, *tokenizer.tokenize_to_ids(line + "\n")][-room:]
-        answer = list(_answer(model, tokenizer, said, search, {**options, "seeds": number}))
-        said = [*said, *answer]
-
-
-def _answer(model, tokenizer, said: list[int], search, options) -> Iterator[int]:
-    """The tokens of an answer, printed as they come."""
-    from tf_bert.decoding.language_model import without_end
-
-    tokens, shown = [], ""
-    for step in model.stream([said], search, **options):
-        token = int(step[0, 0])
-        yield token
-        tokens.append(token)
-        text = tokenizer.decode(without_end(tokens, model.config.end_id)).rstrip("\ufffd")
-        if len(text) > len(shown):
-            _write(text[len(shown) :])
-            shown = text
-    if not shown.endswith("\n"):
-        _write("\n")
+        text = output_text.output_text(tokens[:length], tokenizer, model.config.end_id, options["constraints"])
+        _write(shown(text) + "\n")
 
 
 def _write(text: str) -> None:

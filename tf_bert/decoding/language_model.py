@@ -241,12 +241,12 @@ def generate_text(model, prompts: Sequence[str], tokenizer, search: Any = None, 
     return [output_text(tokens[:length], *how) for tokens, length in best]
 
 
-def stream_text(model, prompt: str, tokenizer, search: Any = None, **options) -> Iterator[str]:
+def stream_text(model, prompt: str | Sequence[int], tokenizer, search: Any = None, **options) -> Iterator[str]:
     """What follows one text, piece by piece as it comes; the pieces together are what `generate_text` gives.
 
     Args:
         model, tokenizer, search: see `generate_text`.
-        prompt: the text.
+        prompt: the text, or its ids.
         **options: of `stream`.
 
     Yields:
@@ -254,7 +254,8 @@ def stream_text(model, prompt: str, tokenizer, search: Any = None, **options) ->
     """
     constraints = (options.pop("constraints", None) or Constraints()).with_tokenizer(tokenizer)
     text = GrowingText(tokenizer, model.config.end_id, constraints)
-    for tokens in stream(model, [tokenizer.tokenize_to_ids(prompt)], search, constraints=constraints, **options):
+    ids = tokenizer.tokenize_to_ids(prompt) if isinstance(prompt, str | bytes) else prompt
+    for tokens in stream(model, [ids], search, constraints=constraints, **options):
         if piece := text.add(int(tokens[0, 0])):
             yield piece
     if piece := text.rest():
