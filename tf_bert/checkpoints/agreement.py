@@ -1,5 +1,6 @@
 """Compares what a configuration says with the weights beside it, before anything is built or read."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -28,6 +29,12 @@ _AXES = {
     "/gamma": ("hidden_size",),
     "/beta": ("hidden_size",),
 }
+_TABLES = [  # of BERT and of GPT, which has no token types
+    ("vocab_size", "hidden_size"),
+    ("max_position_embeddings", "hidden_size"),
+    ("type_vocab_size", "hidden_size"),
+    ("hidden_size", "intermediate_size"),
+]
 _SIZES = ("vocab_size", "source_vocab_size", "embedding_size", "hidden_size", "intermediate_size")
 VARIABLES_OF_A_LAYER = 16  # of BERT and of GPT
 _LAYER = re.compile(r"/layer_(\d+)/")
@@ -111,24 +118,40 @@ def check_settings(config: Config, where: str) -> None:
 
 
 def check_sizes(config: Config, shapes: Iterable[Shape], where: str) -> None:
-    """Stops where the sizes of any configuration are not found in weights whose names are not known.
+    """Stops where the sizes of a configuration are not found in weights whose names say nothing.
+
+    Args:
+        config: of any model.
+        shapes: of all weights.
+        where: what they belong to, for the message.
 
     Raises:
-        ValueError: a size is not, and does not divide, any axis of the weights; or there are more layers than weights.
+        ValueError: a table or kernel of BERT or GPT is not there as often as there are layers; or, of other models, a
+            size neither is nor divides any axis of the weights, or there are more layers than weights.
     """
     shapes = list(shapes)
+    layers = getattr(config, "num_hidden_layers", 0)
+    for table in _TABLES if isinstance(config, BertConfig | GPTConfig) else ():
+        sizes = {axis: getattr(config, axis) for axis in table if hasattr(config, axis)}
+        count = shapes.count(tuple(sizes.values()))
+        if len(sizes) == 2 and count < (layers if "intermediate_size" in sizes else 1):
+            said = " and ".join(f"{axis} is {size}" for axis, size in sizes.items())
+            raise ValueError(
+                f"{where} does not fit the model of its configuration, where num_hidden_layers is {layers}, {said}: "
+                f"{count or 'no'} weights there are {tuple(sizes.values())}"
+            )
     axes = {size for shape in shapes for size in shape}
     for name in _SIZES:
         size = getattr(config, name, None)
         if size is not None and not any(axis and axis % size == 0 for axis in axes):
             raise ValueError(
-                f"{where}: {name} is {size} in the configuration, and no weight has an axis of that size (the largest "
-                f"weight is {max(shapes, key=np.prod, default='not there')}); they do not belong together"
+                f"{where} does not fit the model of its configuration, where {name} is {size}: no weight there has an "
+                f"axis of that size (the largest weight is {max(shapes, key=math.prod, default='missing')})"
             )
-    if getattr(config, "num_hidden_layers", 0) > len(shapes):
+    if layers > len(shapes):
         raise ValueError(
-            f"{where}: num_hidden_layers is {config.num_hidden_layers} in the configuration, and there are only "
-            f"{len(shapes)} weights; they do not belong together"
+            f"{where} does not fit the model of its configuration, where num_hidden_layers is {layers}: there are only "
+            f"{len(shapes)} weights"
         )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,6 +100,13 @@ def check_vocabulary(checkpoint: Checkpoint) -> None:
         pieces = read_vocab_lines(checkpoint.vocab_file)
         check_vocabulary_size(len(pieces), checkpoint.config.vocab_size, rows, checkpoint.path)
         check_special_tokens(pieces, checkpoint.vocab_file, NEEDED_TOKENS)
+        padded = rows % 8 == 0 and rows - len(pieces) < 128  # as some tables are, for speed
+        if len(pieces) < rows and not padded:
+            warnings.warn(
+                f"{checkpoint.vocab_file} has {len(pieces)} lines, and the table of words has {rows} rows: is the "
+                "file cut off? Rows without a piece are never used",
+                stacklevel=3,
+            )
 
 
 def format_of(path: str) -> str | None:
@@ -159,8 +167,16 @@ def with_companions(path: str, format: str, config: Config, reader: loading.Read
     else:
         vocab_file = os.path.join(folder, VOCABULARY)
         vocab_file = vocab_file if os.path.exists(vocab_file) else None
-        settings = TokenizerSettings.read(folder) or TokenizerSettings.from_dict(config.extra)
+        settings = TokenizerSettings.read(folder) or _noted_settings(config, path)
     return Checkpoint(path, format, config, reader, vocab_file, settings, architecture_of(reader.shapes))
+
+
+def _noted_settings(config: Config, where: str) -> TokenizerSettings | None:
+    """The switches that a configuration notes; an error names the checkpoint."""
+    try:
+        return TokenizerSettings.from_dict(config.extra)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 class ModelReader:

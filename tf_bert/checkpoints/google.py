@@ -14,7 +14,15 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints import loading, names
-from tf_bert.files import atomic_writer, is_remote, make_folder, reason_in_words, temporary_folder
+from tf_bert.files import (
+    atomic_writer,
+    exists,
+    is_remote,
+    make_folder,
+    open_binary,
+    reason_in_words,
+    temporary_folder,
+)
 
 _FILE_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _STATE_FILE = "checkpoint"
@@ -112,15 +120,17 @@ class GoogleReader:
     def __init__(self, path: str | os.PathLike, allow_nan: bool = False):
         self.prefix, self._allow_nan = normalize_checkpoint_path(path), allow_nan
         self.where = self.prefix
+        for file in (f"{self.prefix}.index", *_data_files(self.prefix)):
+            open_binary(file).close()  # says in one line that it is a folder or may not be read
         try:
             listing = tf.train.load_checkpoint(self.prefix)
-        except (tf.errors.OpError, RuntimeError) as error:
-            raise ValueError(f"{self.prefix}.index is damaged: {error}") from None
-        dtypes = listing.get_variable_to_dtype_map()
-        shapes = listing.get_variable_to_shape_map()
-        # Strings are the object graph of TensorFlow 2's own checkpoints, never weights.
-        self.dtypes = {name: dtype.as_numpy_dtype for name, dtype in dtypes.items() if dtype != tf.string}
-        self.shapes = {name: tuple(shapes[name]) for name in sorted(self.dtypes)}
+            dtypes = listing.get_variable_to_dtype_map()
+            shapes = listing.get_variable_to_shape_map()
+            # Strings are the object graph of TensorFlow 2's own checkpoints, never weights.
+            self.dtypes = {name: dtype.as_numpy_dtype for name, dtype in dtypes.items() if dtype != tf.string}
+            self.shapes = {name: tuple(shapes[name]) for name in sorted(self.dtypes)}
+        except Exception as error:  # TensorFlow's own, RuntimeError, IndexError: whichever the damage leads to
+            raise ValueError(f"{self.prefix}.index is damaged: {' '.join(str(error).split())}") from None
         self._check_size()
         self._aliases = {}
         for name, (alias, transpose) in names.GOOGLE_ALIASES.items():
@@ -302,9 +312,9 @@ def noted_checkpoints(directory: str, lost_too: bool = False) -> list[str]:
         lost_too: whether to name those too whose index is not there.
     """
     file = os.path.join(directory, _STATE_FILE)
-    if not tf.io.gfile.exists(file):
+    if not exists(file):
         return []
-    with tf.io.gfile.GFile(file, "rb") as state:
+    with open_binary(file) as state:
         text = state.read().decode("utf-8", "replace")  # what is damaged names nothing that is there
     lines = [line.split(":", 1) for line in text.splitlines() if ":" in line]
     noted = {"model_checkpoint_path": [], "all_model_checkpoint_paths": []}

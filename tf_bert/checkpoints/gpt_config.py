@@ -9,6 +9,7 @@ import numpy as np
 
 from tf_bert.checkpoints import huggingface
 from tf_bert.configs import GPTConfig
+from tf_bert.configs.base import LARGEST
 from tf_bert.files import atomic_writer
 from tf_bert.json_files import read_json_object
 
@@ -90,8 +91,8 @@ def read_config(directory: str | os.PathLike) -> GPTConfig:
 
 
 def _four_times(width: Any) -> Any:
-    """The usual width inside a block; what is no number stays, for the configuration to refuse."""
-    return 4 * width if type(width) is int else width
+    """The usual width inside a block; what is no size stays, for the configuration to refuse."""
+    return min(4 * width, LARGEST) if type(width) is int else width
 
 
 def _hugging_face_activations(kind: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import os
 import pathlib
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import h5py
@@ -78,31 +78,43 @@ def load_keras_file(path: str, config_classes: tuple[type[Config], ...], expecte
     check_sizes(config, shapes.values(), path)
     with _one_line(path, LOADING):
         model = keras.saving.load_model(path)
-    check_model_finite(model, path, allow_nan)
+    _check_loaded(model, shapes, path, allow_nan)
     return model
 
 
-def check_weights_file(path: str, config: Config) -> None:
-    """Compares a ``.weights.h5`` file with a configuration, before a model is made.
+def load_keras_weights(make: Callable[[], keras.Model], config: Config, path: str, allow_nan: bool = False) -> Any:
+    """Makes a model with the weights of a ``.weights.h5`` file.
+
+    Args:
+        make: makes the model; not called where the file and the configuration do not fit.
+        config: the model's.
+        path: the file.
+        allow_nan: whether weights that are not finite are loaded all the same.
 
     Raises:
-        ValueError: the file is damaged, or they do not fit.
+        ValueError: the file is damaged, is of another model, or holds a weight that is not finite.
+        OSError: the file cannot be read.
     """
     with open_binary(path) as file:
         shapes = _weight_shapes(file, path, os.path.getsize(path))
     check_settings(config, path)
     check_sizes(config, shapes.values(), path)
-
-
-def load_keras_weights(model: keras.Model, path: str, allow_nan: bool = False) -> None:
-    """Loads a ``.weights.h5`` file into a model; errors in one line."""
+    model = make()
     with _one_line(path, LOADING):
         model.load_weights(path)
-    check_model_finite(model, path, allow_nan)
+    _check_loaded(model, shapes, path, allow_nan)
+    return model
 
 
-def check_model_finite(model: keras.Model, path: str, allow_nan: bool) -> None:
-    """Raises ValueError for the first weight of a model that is not finite."""
+def _check_loaded(model: keras.Model, shapes: Shapes, path: str, allow_nan: bool) -> None:
+    """Raises ValueError where Keras left an array of the file aside, or a weight is not finite."""
+    stored = [name for name in shapes if "/seed_generator" not in name]
+    if len(stored) > len(model.weights):
+        layers = getattr(model.config, "num_hidden_layers", None)
+        raise ValueError(
+            f"{path} holds {len(stored)} weights, and the {type(model).__name__} of its configuration "
+            f"(num_hidden_layers {layers}) has {len(model.weights)}: it is of another model"
+        )
     for variable in model.weights if not allow_nan else ():
         check_finite(variable.value, variable.path, path)
 

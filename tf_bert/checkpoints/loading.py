@@ -106,18 +106,25 @@ def make_with_weights(
     Raises:
         ValueError: as `load_weights`.
     """
+    problems: list[Exception] = []
+
+    def initial_value(variable: keras.Variable, name: str, shape, dtype=None):
+        try:
+            return _value(variable, reader, name)
+        except (ValueError, OSError) as error:
+            # Raised after the scope: Keras would not finish its list of variables, and the next model would fail.
+            problems.append(error)
+            return ops.zeros(variable.shape, variable.dtype)
+
     with keras.StatelessScope():  # variables made inside get their values, from their initializers, when it ends
         model = make()
         variables = names.model_variables(model)
         report = compare(variables, reader, strict)
         for name in report.loaded:
-            variable = variables[name]
-            variable._initializer = functools.partial(_initial_value, variable, reader, name)
+            variables[name]._initializer = functools.partial(initial_value, variables[name], name)
+    if problems:
+        raise problems[0]
     return model, report
-
-
-def _initial_value(variable: keras.Variable, reader: Reader, name: str, shape, dtype=None):
-    return _value(variable, reader, name)
 
 
 def _value(variable: keras.Variable, reader: Reader, name: str):

@@ -105,9 +105,8 @@ def _open_keras(path: str, config: Config | None, allow_nan: bool) -> Checkpoint
         format, config = "weights", config or formats.config_in(folder, path)
         usual = GPT_ARCHITECTURES[config.pre_norm] if isinstance(config, GPTConfig) else "BertModel"
         cls = ARCHITECTURES[_noted_architecture(config, usual)]
-        keras_files.check_weights_file(path, config)
-        model = cls(config, **_noted_arguments(cls, config, path))
-        keras_files.load_keras_weights(model, path, allow_nan)
+        make = functools.partial(cls, config, **_noted_arguments(cls, config, path))
+        model = keras_files.load_keras_weights(make, config, path, allow_nan)
     return formats.with_companions(path, format, model.config, ModelReader(model), folder)
 
 
