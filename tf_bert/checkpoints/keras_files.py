@@ -141,7 +141,7 @@ def zip_model(model: keras.Model, path: str) -> None:
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
         model.save(folder, zipped=False)
         with zipfile.ZipFile(path, "w") as archive:
-            for file in sorted(pathlib.Path(folder).rglob("*")):
+            for file in sorted(file for file in pathlib.Path(folder).rglob("*") if file.is_file()):
                 archive.write(file, file.relative_to(folder))
 
 
