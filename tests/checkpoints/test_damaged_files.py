@@ -17,17 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.support.checkpoints import CHECKPOINTS, CONFIG, all_checkpoints, change_settings, copy_of
+from tests.support.checkpoints import CHECKPOINTS, CONFIG, OTHERS, all_checkpoints, change_settings, copy_of
 from tf_bert import configs
 from tf_bert.checkpoints import download, google, huggingface
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.models import pretrained
+from tf_bert.models.translator import load_translator
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MANY = settings(FEW, max_examples=1500)
 FILES = [
     (name, file.name)
-    for name, (opened, _) in CHECKPOINTS.items()
+    for name, (opened, _) in (CHECKPOINTS | OTHERS).items()
     for file in sorted((all_checkpoints() / opened.split("/")[0]).iterdir())
 ]
 
@@ -36,7 +37,7 @@ FILES = [
 def damage(draw) -> bytes:
     """A file of a checkpoint, and its bytes with some of them changed, cut, inserted or moved."""
     name, file = draw(st.sampled_from(FILES))
-    folder = CHECKPOINTS[name][0].split("/")[0]
+    folder = (CHECKPOINTS | OTHERS)[name][0].split("/")[0]
     data = bytearray((all_checkpoints() / folder / file).read_bytes())
     place = draw(st.integers(0, len(data)))
     kind = draw(st.sampled_from(["cut", "flip", "insert", "zeros", "move", "other"]))
@@ -60,6 +61,9 @@ def read_all(name: str, opened: Path) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if name == "translator":
+                load_translator(opened)
+                return
             checkpoint = pretrained.open_checkpoint(opened)
             for variable in checkpoint.reader.shapes:
                 assert np.asarray(checkpoint.reader.read(variable)).shape == checkpoint.reader.shapes[variable]
@@ -110,7 +114,7 @@ def test_settings_of_any_kind(name, changes):
         read_all(name, opened)
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("name", CHECKPOINTS | OTHERS)
 def test_files_that_are_folders_or_not_there(name, tmp_path):
     opened = copy_of(name, tmp_path / "whole")
     folder = opened if opened.is_dir() else opened.parent

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from tests.support.checkpoints import openai_files
 from tf_bert.checkpoints import names
 from tf_bert.commands.main import main
 from tf_bert.configs import GPTConfig
@@ -132,28 +133,6 @@ def test_a_ring_of_formats_keeps_bits_and_vocabulary(models, tmp_path):
     for folder, files in (("1", ("vocab.json", "merges.txt")), ("5", ("encoder.json", "vocab.bpe"))):
         for name, original in zip(files, ("encoder.json", "vocab.bpe"), strict=True):
             assert (tmp_path / folder / name).read_bytes() == (first / original).read_bytes()
-
-
-def openai_files(model, folder, parts=10):
-    """A GPT-1 as OpenAI stores it: written down here once more, in the order in which its code makes the variables."""
-    weights = {name.removeprefix("gpt/"): value for name, value in values(model).items()}
-    arrays = [weights["input_ids/position_embeddings"], weights["input_ids/word_embeddings"]]
-    for i in range(model.config.num_hidden_layers):
-        here = {n.removeprefix(f"layer_{i}/"): v for n, v in weights.items() if n.startswith(f"layer_{i}/")}
-        fused = {
-            kind: np.concatenate([here[f"attention/self/{name}/{kind}"] for name in ("query", "key", "value")], -1)
-            for kind in ("kernel", "bias")
-        }
-        arrays += [fused["kernel"][None], fused["bias"]]
-        arrays += [here["attention/output/dense/kernel"][None], here["attention/output/dense/bias"]]
-        arrays += [here["attention/output/LayerNorm/gamma"], here["attention/output/LayerNorm/beta"]]
-        arrays += [here["intermediate/dense/kernel"][None], here["intermediate/dense/bias"]]
-        arrays += [here["output/dense/kernel"][None], here["output/dense/bias"]]
-        arrays += [here["output/LayerNorm/gamma"], here["output/LayerNorm/beta"]]
-    folder.mkdir()
-    (folder / "params_shapes.json").write_text(json.dumps([array.shape for array in arrays]))
-    for i, part in enumerate(np.array_split(np.concatenate([a.reshape(-1) for a in arrays]), parts)):
-        np.save(folder / f"params_{i}.npy", part)
 
 
 def test_gpt1_of_openai(models, tmp_path):

@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from tf_bert import BertConfig, BertForPreTraining
-from tf_bert.configs import GPTConfig
+from tf_bert.checkpoints import names
+from tf_bert.configs import GPTConfig, TransformerConfig
 from tf_bert.models import convert
 from tf_bert.models.gpt import GPT
+from tf_bert.models.transformer import Transformer
+from tf_bert.models.translator import save_translator
 from tf_bert.tokenization.full import FullTokenizer
+from tf_bert.tokenization.subwords import load_subwords, symbols_of
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]", "the", "cat", "##s", "Sat", "é"]
 CONFIG = BertConfig(
@@ -38,6 +42,8 @@ CHECKPOINTS = {
     "gpt2_huggingface": ("gpt2_huggingface", "config.json"),
     "gpt1_huggingface": ("gpt1_huggingface", "config.json"),
 }
+# Others that say their sizes in another way.
+OTHERS = {"gpt1": ("gpt1", "params_shapes.json"), "translator": ("translator", "config.json")}
 
 
 @functools.cache
@@ -55,7 +61,41 @@ def all_checkpoints() -> Path:
         model = randomised(GPT(GPTConfig(**GPT_SIZES, pre_norm=pre_norm, end_id=29 if pre_norm else None)))
         model.save_checkpoint(folder / name, format)
     convert.convert(folder / "gpt2", folder / "gpt2_huggingface", "huggingface")
+    openai_files(model, folder / "gpt1", parts=3)
+    translator(folder / "translator")
     return folder
+
+
+def translator(folder: Path) -> None:
+    """Writes the folder of a translation model."""
+    (folder.parent / "pieces.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n")
+    tokenizer = load_subwords(folder.parent / "pieces.txt")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    model = randomised(Transformer(TransformerConfig(tokenizer.vocab_size, **sizes, **symbols_of(tokenizer))))
+    save_translator(model, folder, tokenizer, tokenizer)
+
+
+def openai_files(model, folder, parts=10):
+    """A GPT-1 as OpenAI stores it: written down here once more, in the order in which its code makes the variables."""
+    variables = names.model_variables(model)
+    weights = {name.removeprefix("gpt/"): variable.numpy() for name, variable in variables.items()}
+    arrays = [weights["input_ids/position_embeddings"], weights["input_ids/word_embeddings"]]
+    for i in range(model.config.num_hidden_layers):
+        here = {n.removeprefix(f"layer_{i}/"): v for n, v in weights.items() if n.startswith(f"layer_{i}/")}
+        fused = {
+            kind: np.concatenate([here[f"attention/self/{name}/{kind}"] for name in ("query", "key", "value")], -1)
+            for kind in ("kernel", "bias")
+        }
+        arrays += [fused["kernel"][None], fused["bias"]]
+        arrays += [here["attention/output/dense/kernel"][None], here["attention/output/dense/bias"]]
+        arrays += [here["attention/output/LayerNorm/gamma"], here["attention/output/LayerNorm/beta"]]
+        arrays += [here["intermediate/dense/kernel"][None], here["intermediate/dense/bias"]]
+        arrays += [here["output/dense/kernel"][None], here["output/dense/bias"]]
+        arrays += [here["output/LayerNorm/gamma"], here["output/LayerNorm/beta"]]
+    folder.mkdir()
+    (folder / "params_shapes.json").write_text(json.dumps([array.shape for array in arrays]))
+    for i, part in enumerate(np.array_split(np.concatenate([a.reshape(-1) for a in arrays]), parts)):
+        np.save(folder / f"params_{i}.npy", part)
 
 
 def randomised(model, seed=0):
@@ -68,7 +108,7 @@ def randomised(model, seed=0):
 
 def copy_of(name: str, folder: Path) -> Path:
     """Copies a checkpoint to a new folder; returns what is opened."""
-    opened = CHECKPOINTS[name][0]
+    opened = (CHECKPOINTS | OTHERS)[name][0]
     shutil.copytree(all_checkpoints() / opened.split("/")[0], folder)
     return folder / opened.split("/")[1] if "/" in opened else folder
 

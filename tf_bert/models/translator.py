@@ -110,7 +110,11 @@ def load_translator(directory: str | os.PathLike) -> Translator:
     check_vocabularies(config, source, target)
     model, report = loading.make_with_weights(lambda: kind(config), reader)
     if report.missing:
-        raise ValueError(f"{reader.where} has no value for {', '.join(report.missing)}")
+        raise ValueError(f"{reader.where} has no value for {loading.some(report.missing)}")
+    if report.unused:
+        raise ValueError(
+            f"{reader.where} is of another model: {directory} has no place for {loading.some(report.unused)}"
+        )
     return Translator(model, source, target)
 
 
@@ -160,7 +164,7 @@ def average_checkpoints(model: Seq2Seq | Transformer, prefixes: Sequence[str]) -
     readers = [google.GoogleReader(prefix) for prefix in prefixes]
     for reader in readers:
         if missing := loading.compare(variables, reader, strict=True).missing:
-            raise ValueError(f"{reader.where} has no value for {', '.join(missing)}")
+            raise ValueError(f"{reader.where} has no value for {loading.some(missing)}")
     for name, variable in variables.items():
         total = sum(np.asarray(reader.read(name), "float64") for reader in readers)  # ten float32 sums would round
         variable.assign((total / len(readers)).astype(variable.dtype).reshape(variable.shape))

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.checkpoints import google, names
+from tf_bert.checkpoints.loading import some
 from tf_bert.files import atomic_writer, locked, open_binary
 from tf_bert.progress import say
 from tf_bert.trainer.trainer import NonFiniteLossError, Trainer
@@ -113,7 +114,7 @@ def restore_run(model: Trainer, output_dir: str | os.PathLike) -> RunState | Non
         try:
             report = google.load_checkpoint(model, prefix, optimizer=model.optimizer)
             if report.missing:
-                raise ValueError(f"{prefix} has no value for {', '.join(report.missing)}")
+                raise ValueError(f"{prefix} has no value for {some(report.missing)}")
             state = _read_rest(model, prefix)
         except (ValueError, OSError) as error:
             problems.append(str(error))
