@@ -57,6 +57,7 @@ def call(models, monkeypatch, capsys):
         capsys.readouterr()
         assert predict.main([str(models["folder"] / kind), *flags]) == status
         shown = capsys.readouterr()
+        assert status == 0 or not shown.out  # what is wrong is said before the first line is answered
         return shown.out.splitlines() if status == 0 else shown.err.splitlines()[-1]
 
     return run
@@ -120,7 +121,7 @@ def test_tags_of_all_words_of_a_long_line(models, call):
     assert call("tags", ["ada is wet"], "--format=tsv") == [" ".join(shown[0]["tags"])]
 
 
-def test_answers_stand_in_the_text(call):
+def test_answers_stand_in_the_text(call, monkeypatch):
     text = "Ada is\u00a0 wet.  The sun is dry."
     (line,) = call("squad", [f"who is wet ? ||| {text}"], "--max_answer_length=4")
     found = json.loads(line)
@@ -129,7 +130,8 @@ def test_answers_stand_in_the_text(call):
     shown = call("squad", [long, "who ? ||| "], "--format=tsv", "--version_2_with_negative")
     assert len(shown) == 2 and all(len(line.split("\t")) == 2 for line in shown)
     assert shown[1].split("\t")[0] == ""
-    error = call("squad", ["who ? ||| ada", "who is it ?"], status=1)
+    monkeypatch.setattr(predict, "BATCHES_AT_ONCE", 1)  # far behind the first batch
+    error = call("squad", ["who ? ||| ada", "who is it ?"], "--batch_size=1", status=1)
     assert "standard input: line 2: found 'who is it ?', expected QUESTION ||| TEXT" in error
 
 

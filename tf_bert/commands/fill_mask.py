@@ -3,13 +3,20 @@
 import sys
 from collections.abc import Sequence
 
+from tf_bert.commands.deferred import deferred
 from tf_bert.commands.flags import Flags
 from tf_bert.commands.quiet import load_tensorflow
+
+with deferred():
+    from tf_bert.models import bert, bert_masked_lm, fill_mask, pretrained
+    from tf_bert.serving import lines
+    from tf_bert.tokenization import full
 
 FLAGS = Flags(
     "fill_mask",
     """
-    Prints the likeliest words for each [MASK] of one or more texts, with their probabilities.
+    Prints the likeliest words for each [MASK] of one or more texts, with their probabilities. An empty line stays one;
+    all lines are checked before the first is filled.
 
     Special tokens in a text ([MASK], [SEP]) count as such. The checkpoint is a folder with vocab.txt and
     bert_config.json, such as what run_pretraining leaves or a published model.
@@ -25,29 +32,35 @@ FLAGS.positional("text")
 
 def run(flags) -> None:
     """Prints a table for each mask of each text."""
-    texts = [flags.text] if flags.text is not None else [line.strip() for line in sys.stdin if line.strip()]
-    if not texts:
+    if flags.text is not None:
+        given = [("the text", flags.text)]
+    else:
+        given = [(where, line.strip()) for where, line in lines.numbered_lines(sys.stdin.buffer)]
+    if not any(text for _, text in given):
         raise ValueError("there is no text: give one in quotes, or some on standard input, one a line")
-    print_fillings(flags.checkpoint, texts, flags.top_k)
+    print_fillings(flags.checkpoint, given, flags.top_k)
 
 
-def print_fillings(path: str, texts: Sequence[str], top_k: int) -> None:
-    """Loads a checkpoint and prints the likeliest words for each [MASK] of some texts."""
+def print_fillings(path: str, given: Sequence[tuple[str, str]], top_k: int) -> None:
+    """Loads a checkpoint and prints the likeliest words for each [MASK] of some texts; an empty text stays a line.
+
+    Args:
+        path: of the checkpoint.
+        given: where each text comes from, for messages, and the text.
+        top_k: words for each [MASK].
+    """
     load_tensorflow()
-    from tf_bert.models.bert import BertForPreTraining
-    from tf_bert.models.bert_masked_lm import BertForMaskedLM
-    from tf_bert.models.fill_mask import fill_mask
-    from tf_bert.models.pretrained import load_model, open_checkpoint
-    from tf_bert.tokenization.full import FullTokenizer
-
-    checkpoint = open_checkpoint(path)
+    checkpoint = pretrained.open_checkpoint(path)
     if "cls/predictions/output_bias" not in checkpoint.reader.shapes:
         raise ValueError(f"{path} has no masked-LM head (cls/predictions): it cannot fill masks")
     tokenizer = checkpoint.tokenizer()
-    tokenizer = FullTokenizer(tokenizer.vocab_file, **{**tokenizer.get_config(), "special_tokens_in_text": True})
+    tokenizer = full.FullTokenizer(tokenizer.vocab_file, **{**tokenizer.get_config(), "special_tokens_in_text": True})
     pairs = "cls/seq_relationship/output_weights" in checkpoint.reader.shapes
-    model = load_model(path, BertForPreTraining if pairs else BertForMaskedLM)
-    for text, masks in zip(texts, fill_mask(model, tokenizer, texts, top_k), strict=True):
+    model = pretrained.load_model(path, bert.BertForPreTraining if pairs else bert_masked_lm.BertForMaskedLM)
+    places, texts = zip(*(line for line in given if line[1]), strict=True)
+    found = iter(fill_mask.fill_mask(model, tokenizer, texts, top_k, places))
+    for _, text in given:
+        masks = next(found) if text else []
         print(text)
         for number, fillings in enumerate(masks, 1):
             if len(masks) > 1:

@@ -9,7 +9,7 @@ from tf_bert.commands.quiet import load_tensorflow
 from tf_bert.commands.stop_flag import add_stop_flag, stops_of
 
 with deferred():
-    from tf_bert import configs, progress
+    from tf_bert import configs
     from tf_bert.decoding import beam, chat, constraints, language_model, output_text, sampling
     from tf_bert.models import gpt, pretrained
     from tf_bert.serving import lines
@@ -93,22 +93,27 @@ def run(flags) -> None:
     }
     model = pretrained.load_model(flags.checkpoint, gpt.GPT)
     if flags.chat:
-        for piece in chat.chat(model, tokenizer, _lines(), seed=flags.seed, **options):
+        for piece in chat.chat(model, tokenizer, (line for _, line in _lines()), seed=flags.seed, **options):
             _write(piece)
         return
     if flags.text is not None:
         _continue(flags, model, tokenizer, tokenizer.tokenize_to_ids(flags.text), 0, options)
         return
-    prompts = _prompts(flags, model.config, tokenizer)
-    if not sys.stdin.isatty():
-        prompts = list(prompts)
-        if not prompts:
-            raise ValueError("there is no text: give one in quotes, or some on standard input, one a line")
-    for number, prompt in enumerate(prompts):
+    checked = lines.typed if sys.stdin.isatty() else lines.all_checked
+    number = None
+    for number, (_, line) in enumerate(checked(_lines(), _check(flags, model.config, tokenizer))):
+        prompt = tokenizer.tokenize_to_ids(line)
         if prompt:
             _continue(flags, model, tokenizer, prompt, number, options, lines.one_line)
         else:
             _write("\n" * flags.num_samples)
+    if number is None:
+        raise ValueError("there is no text: give one in quotes, or some on standard input, one a line")
+
+
+def _lines() -> Iterator[tuple[str, str]]:
+    """The lines of standard input; bytes that are not UTF-8 stay what they are."""
+    return lines.numbered_lines(sys.stdin.buffer, "surrogateescape")
 
 
 def _search(flags, drawn: bool):
@@ -132,26 +137,18 @@ def _constraints(flags, tokenizer, stops: Sequence[str]):
     return constraints.Constraints(**options, stop_texts=stops).with_tokenizer(tokenizer)
 
 
-def _lines() -> Iterator[str]:
-    """The lines of standard input; bytes that are not UTF-8 stay what they are."""
-    for line in sys.stdin.buffer:
-        yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+def _check(flags, config, tokenizer) -> Callable[[str, str], None]:
+    """Makes what raises ValueError for a line that cannot be continued; one without tokens can."""
 
-
-def _prompts(flags, config, tokenizer) -> Iterator[list[int]]:
-    """The ids of each line of standard input, none for a line without tokens. What is typed may be typed again."""
-    for number, line in enumerate(_lines(), 1):
+    def check(line: str, where: str) -> None:
         try:
             prompt = tokenizer.tokenize_to_ids(line)
             if prompt:
                 language_model.check_prompts([prompt], [flags.max_length], config, flags.sliding_window)
         except ValueError as error:
-            message = f"standard input: line {number}: {error}"
-            if not sys.stdin.isatty():
-                raise ValueError(message) from None
-            progress.say(message)
-        else:
-            yield prompt
+            raise ValueError(f"{where}: {error}") from None
+
+    return check
 
 
 def _continue(flags, model, tokenizer, prompt: list[int], number: int, options: dict, shown: Callable = str) -> None:

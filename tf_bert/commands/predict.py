@@ -2,8 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Sequence
 
 from tf_bert.commands.deferred import deferred
 from tf_bert.commands.flags import Flags
@@ -11,15 +10,16 @@ from tf_bert.commands.quiet import load_tensorflow
 
 with deferred():
     from tf_bert import configs, progress
-    from tf_bert.serving import load, predictors
+    from tf_bert.serving import lines, load, predictors
 
 FLAGS = Flags(
     "predict",
     """
     Predicts for each line of standard input with a model that was fine-tuned: a folder that run_classifier, run_ner,
-    run_squad or run_gpt left, or a checkpoint in any format. One line out for each line in, in order; memory does not
-    grow. A line is, for a classifier, a text or TEXT ||| TEXT; for a tagger, words separated by blanks; for question
-    answering, QUESTION ||| TEXT; for multiple choice, TEXT ||| CHOICE ||| CHOICE ...
+    run_squad or run_gpt left, or a checkpoint in any format. One line out for each line in, in order; all lines are
+    checked before the first is answered, and memory does not grow. A line is, for a classifier, a text or
+    TEXT ||| TEXT; for a tagger, words separated by blanks; for question answering, QUESTION ||| TEXT; for multiple
+    choice, TEXT ||| CHOICE ||| CHOICE ... An empty line is an empty text, where the task has one.
 
     Example: tf-bert predict runs/reviews < reviews.txt > labels.jsonl
     """,
@@ -62,8 +62,10 @@ def run(flags) -> None:
         labels=[label.strip() for label in flags.labels.split(",")] if flags.labels else [],
         **{name: flags[name].value for name in SETTINGS},
     )
-    at_once = 1 if sys.stdin.isatty() else BATCHES_AT_ONCE * flags.batch_size
-    results = predictors.predict_lines(predictor, numbered_lines(sys.stdin.buffer), at_once)
+    is_typed = sys.stdin.isatty()
+    checked = lines.typed if is_typed else lines.all_checked
+    given = checked(lines.numbered_lines(sys.stdin.buffer), predictor.read)
+    results = predictors.predict_lines(predictor, given, 1 if is_typed else BATCHES_AT_ONCE * flags.batch_size)
     if sys.stdout.isatty():
         for result in results:
             print(shown(predictor, result, flags.format), flush=True)
@@ -73,21 +75,6 @@ def run(flags) -> None:
             print(shown(predictor, result, flags.format))
             bar.update()
     sys.stdout.flush()
-
-
-def numbered_lines(stream: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Yields the place of each line, for messages, and the line.
-
-    Raises:
-        ValueError: a line is not UTF-8; names it.
-    """
-    for number, line in enumerate(stream, 1):
-        where = f"standard input: line {number}"
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{where}: not valid UTF-8 (byte 0x{line[error.start]:02x}, {error.reason})") from None
-        yield where, text.replace("\r", "").removesuffix("\n")
 
 
 def shown(predictor, result: dict, format: str) -> str:

@@ -251,7 +251,7 @@ def _fill(export: str, heldout: str) -> None:
     print("\nHeld-out sentences with a word masked (tf-bert fill_mask):")
     for masked, answer in sentences:
         print(f"\n[{answer}] is what is masked in:")
-        print_fillings(export, [masked], top_k=5)
+        print_fillings(export, [("the text", masked)], top_k=5)
 
 
 def masked_sentences(path: str, tokenizer, count: int = 3) -> list[tuple[str, str]]:

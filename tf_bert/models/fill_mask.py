@@ -15,7 +15,9 @@ class Filling(NamedTuple):
     probability: float
 
 
-def fill_mask(model, tokenizer, texts: Sequence[str], top_k: int = 5) -> list[list[list[Filling]]]:
+def fill_mask(
+    model, tokenizer, texts: Sequence[str], top_k: int = 5, places: Sequence[str] | None = None
+) -> list[list[list[Filling]]]:
     """Says which pieces are most likely at each [MASK] of some texts.
 
     Args:
@@ -23,6 +25,7 @@ def fill_mask(model, tokenizer, texts: Sequence[str], top_k: int = 5) -> list[li
         tokenizer: a `FullTokenizer` with ``special_tokens_in_text``, so that [MASK] in a text is the mask.
         texts: each with at least one [MASK]; all masks of a text are filled at once, none knows of the others.
         top_k: how many pieces for each mask.
+        places: where each text comes from, for messages; by default their numbers.
 
     Returns:
         For each text, for each of its masks in order: the ``top_k`` likeliest pieces, best first.
@@ -33,11 +36,14 @@ def fill_mask(model, tokenizer, texts: Sequence[str], top_k: int = 5) -> list[li
     most = model.config.max_position_embeddings
     inputs = tokenizer.encode_batch(texts)  # [B, S]
     is_mask = inputs["input_ids"] == tokenizer.vocab[MASK]
-    for text, length, masks in zip(texts, inputs["input_mask"].sum(1), is_mask.sum(1), strict=True):
+    places = places or [f"text {number}" for number in range(len(texts))]
+    for where, text, length, masks in zip(places, texts, inputs["input_mask"].sum(1), is_mask.sum(1), strict=True):
         if not masks:
-            raise ValueError(f"there is no {MASK} in {text!r}: write {MASK} (in capitals) where a word is to be found")
+            raise ValueError(
+                f"{where}: there is no {MASK} in {text[:60]!r}: write {MASK} (in capitals) where a word is to be found"
+            )
         if length > most:
-            raise ValueError(f"a text has {length} pieces, and the model reads {most}: {text[:60]!r}...")
+            raise ValueError(f"{where} has {length} pieces, and the model reads {most}: {text[:60]!r}...")
 
     fillings = []
     for row, masks in enumerate(is_mask):
