@@ -87,6 +87,16 @@ def test_parquet(golden, flags, original, vectors, tmp_path):
         np.testing.assert_allclose(row["layer_-2"], expected[:, 1], atol=1e-5)
 
 
+def test_an_empty_line_has_its_two_vectors(flags, tmp_path):
+    text, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    text.write_text("the\n\n \u200b\nthe\n", encoding="utf-8")
+    assert extract_features.main([*flags, f"--input_file={text}", f"--output_file={output}", "--layers=-1"]) == 0
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["linex_index"] for line in lines] == [0, 1, 2, 3]
+    for line in lines[1:3]:
+        assert [piece["token"] for piece in line["features"]] == ["[CLS]", "[SEP]"]
+
+
 def test_pairs():
     for line, pair in [
         ("a ||| b", ("a", "b")),

@@ -136,6 +136,10 @@ def test_a_model_writes_what_it_was_taught(run, data, tmp_path, capsys):
     assert scores[0] >= scores[1]
 
 
+def test_a_translation_is_a_line():
+    assert translate._readable(object())("one\ntwo") == "one two"
+
+
 def test_standard_input(run, monkeypatch, tmp_path, capsys):
     folder, _ = run
     monkeypatch.setattr(translate, "STANDARD_INPUT", "/dev/null")

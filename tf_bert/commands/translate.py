@@ -202,10 +202,12 @@ def _translate(flags, translators, lines: Sequence[str], first: int) -> list[str
 
 
 def _readable(tokenizer) -> Callable[[str], str]:
-    """What makes a tokenizer's words a text: WordPiece has lost where the blanks were."""
+    """What makes a tokenizer's words a line: WordPiece has lost where the blanks were."""
     from tf_bert.data.translation.scores import detokenized
 
-    return detokenized if hasattr(tokenizer, "wordpiece_tokenizer") else str
+    if hasattr(tokenizer, "wordpiece_tokenizer"):
+        return detokenized
+    return lambda text: text.replace("\n", " ")  # a SentencePiece model with pieces of bytes can write one
 
 
 def main(argv: Sequence[str] | None = None) -> int:
