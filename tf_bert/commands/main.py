@@ -30,6 +30,7 @@ COMMANDS = {
     "run_squad": "fine-tunes BERT to answer questions about documents, and answers",
     "score_translation": "BLEU, chrF and exact matches of translations, by length too",
     "senses": "how alike a word is in two contexts, layer by layer",
+    "serve": "answers requests by HTTP: classes, tags, answers, vectors, completions",
     "train_bpe": "builds the byte-pair vocabulary of a GPT from text",
     "train_translation": "trains Seq2Seq or the Transformer on parallel text",
     "train_vocab": "builds a vocabulary (vocab.txt) from text",

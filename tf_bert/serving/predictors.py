@@ -75,18 +75,20 @@ class ClassifierPredictor(LinePredictor):
 
     def predict(self, examples: list) -> Iterator[dict[str, Any]]:
         """Yields ``label``, ``labels`` or ``value``."""
-        for logits in self._logits(self.inputs(examples)):
-            if self.model.kind == "regression":
-                yield {"value": float(logits[0])}
-                continue
-            probabilities = _softmax(logits) if self.model.kind == "single" else 1 / (1 + np.exp(-logits))
-            named = dict(zip(self.labels, probabilities.tolist(), strict=True))
-            if self.model.kind == "single":
-                best = self.labels[int(logits.argmax())]
-                yield {"label": best, "probability": named[best], "probabilities": named}
-            else:  # those of a probability above 0.5, which is a score above 0 exactly
-                holding = [name for name, score in zip(self.labels, logits, strict=True) if score > 0]
-                yield {"labels": holding, "probabilities": named}
+        yield from map(self.result, self._logits(self.inputs(examples)))
+
+    def result(self, logits: np.ndarray) -> dict[str, Any]:
+        """Returns what the scores of an example, float64 [labels], mean."""
+        if self.model.kind == "regression":
+            return {"value": float(logits[0])}
+        probabilities = _softmax(logits) if self.model.kind == "single" else 1 / (1 + np.exp(-logits))
+        named = dict(zip(self.labels, probabilities.tolist(), strict=True))
+        if self.model.kind == "single":
+            best = self.labels[int(logits.argmax())]
+            return {"label": best, "probability": named[best], "probabilities": named}
+        # Those of a probability above 0.5, which is a score above 0 exactly.
+        holding = [name for name, score in zip(self.labels, logits, strict=True) if score > 0]
+        return {"labels": holding, "probabilities": named}
 
     def inputs(self, examples: list) -> dict[str, np.ndarray]:
         """What the model takes."""

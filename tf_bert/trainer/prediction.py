@@ -43,7 +43,7 @@ def predict_by_length(
     Yields:
         The numbers of the examples of a batch [B], and the outputs for them, [B, ...].
     """
-    function = _compiled(model, tuple(inputs), tuple(outputs), inputs["input_mask"].ndim)
+    function = prediction_function(model, tuple(inputs), tuple(outputs), inputs["input_mask"].ndim)
     lengths = lengths_of(inputs["input_mask"])
     order = np.arange(len(lengths)) if fixed_length else np.argsort(-lengths, kind="stable")
     for first in range(0, len(order), batch_size):
@@ -129,7 +129,7 @@ def predict_tags(
     return labels, float(np.concatenate(losses).mean())
 
 
-def _compiled(model: keras.Model, names: tuple[str, ...], outputs: tuple[str, ...], rank: int):
+def prediction_function(model: keras.Model, names: tuple[str, ...], outputs: tuple[str, ...], rank: int = 2):
     """One graph for all lengths; it is kept with the model."""
     functions = model.__dict__.setdefault("_prediction_functions", {})
     if (names, outputs, rank) not in functions:
