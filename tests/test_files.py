@@ -10,7 +10,19 @@ import sys
 
 import pytest
 
-from tf_bert.files import atomic_writer, file_size, is_remote, make_folder, open_binary
+from tf_bert.files import (
+    atomic_folder,
+    atomic_writer,
+    check_room,
+    check_whole,
+    copy_file,
+    copy_same,
+    file_size,
+    is_remote,
+    make_folder,
+    open_binary,
+    remove_leftovers,
+)
 
 
 @contextlib.contextmanager
@@ -203,3 +215,151 @@ def test_other_file_systems_go_through_gfile_and_lines_are_those_of_gfile(tmp_pa
 
 def test_is_remote():
     assert is_remote("gs://bucket/a") and not is_remote("a:b/c") and not is_remote("/a")
+
+
+# --- folders, and what a killed process leaves -----------------------------------------------------------------------
+
+
+def fill(folder, **files):
+    for name, contents in files.items():
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(contents)
+
+
+def read(folder) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_a_new_folder_appears_whole(tmp_path):
+    with atomic_folder(tmp_path / "a" / "model") as folder:
+        fill(folder, weights="1", config="2")
+        assert not (tmp_path / "a" / "model").exists()
+    assert read(tmp_path / "a" / "model") == {"weights": "1", "config": "2"}
+    assert os.listdir(tmp_path / "a") == ["model"]
+    assert (tmp_path / "a" / "model").stat().st_mode & 0o777 == 0o777 & ~current_umask()
+
+
+def current_umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def test_files_of_a_folder_are_replaced_and_others_stay(tmp_path):
+    fill(tmp_path, weights="old", notes="mine")
+    with atomic_folder(tmp_path) as folder:
+        fill(folder, weights="new", config="new")
+        assert (tmp_path / "weights").read_text() == "old" and not (tmp_path / "config").exists()
+    assert read(tmp_path) == {"weights": "new", "config": "new", "notes": "mine"}
+
+
+@pytest.mark.parametrize("exception", [ValueError, OSError, KeyboardInterrupt])
+def test_an_exception_leaves_the_old_folder(tmp_path, exception):
+    (tmp_path / "model").mkdir()
+    fill(tmp_path / "model", weights="old")
+    for name in ("model", "new"):
+        with pytest.raises(exception):
+            with atomic_folder(tmp_path / name) as folder:
+                fill(folder, weights="new", config="new")
+                raise exception("enough")
+    assert os.listdir(tmp_path) == ["model"] and read(tmp_path / "model") == {"weights": "old"}
+
+
+def test_a_full_disk_leaves_the_old_folder(tmp_path, full_disk):
+    (tmp_path / "model").mkdir()
+    fill(tmp_path / "model", weights="old")
+    for error in (
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("cannot flush: errno = 28, error message = 'No space left on device'"),
+    ):
+        with pytest.raises(OSError, match=rf"^cannot write {tmp_path}/model; .* no room left on the disk \(No space"):
+            with atomic_folder(tmp_path / "model") as folder:
+                fill(folder, config="new")
+                raise error
+    with pytest.raises(OSError, match=rf"^cannot write {tmp_path}/model/weights; .*: File too large$"):
+        with atomic_folder(tmp_path / "model") as folder, atomic_writer(os.path.join(folder, "weights")) as file:
+            file.write(bytes(2 << 20))
+    assert os.listdir(tmp_path) == ["model"] and read(tmp_path / "model") == {"weights": "old"}
+
+
+def test_other_errors_name_the_folder_that_was_asked_for(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"^there is no file {tmp_path}/model/x$"):
+        with atomic_folder(tmp_path / "model") as folder:
+            open_binary(os.path.join(folder, "x"))
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=f"cannot write the folder {tmp_path}/file: there is a file"):
+        with atomic_folder(tmp_path / "file"):
+            pass
+
+
+def test_a_folder_that_was_being_replaced_is_refused(tmp_path):
+    fill(tmp_path, weights="old", config="old")
+    check_whole(tmp_path)
+    real_replace, calls = os.replace, []
+
+    def killed_replace(source, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real_replace(source, target)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed_replace)
+        with atomic_folder(tmp_path) as folder:
+            fill(folder, weights="new", config="new")
+    with pytest.raises(ValueError, match=f"^{tmp_path} is half old and half new: .* Run that command again"):
+        check_whole(tmp_path)
+    with atomic_folder(tmp_path) as folder:
+        fill(folder, weights="new", config="new")
+    check_whole(tmp_path)
+    assert read(tmp_path) == {"weights": "new", "config": "new"}
+
+
+KILLED = """
+import os, signal, sys
+from tf_bert.files import atomic_folder, atomic_writer
+with atomic_writer(sys.argv[1] + "/a") as file, atomic_folder(sys.argv[1]) as folder:
+    file.write(b"half")
+    open(folder + "/b", "w").write("half")
+    print("written", flush=True)
+    if sys.argv[2] == "wait":
+        sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    fill(tmp_path, a="old", **{".a.1-0a1b2c3d.tmp": "another program's"})
+    alive = subprocess.Popen(
+        [sys.executable, "-c", KILLED, tmp_path, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert alive.stdout.readline() == b"written\n"
+    kept = set(os.listdir(tmp_path))
+    assert len(kept) == 4
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path, "now"], stdout=subprocess.DEVNULL, check=False)
+    assert len(os.listdir(tmp_path)) == 6
+    remove_leftovers(tmp_path)
+    assert set(os.listdir(tmp_path)) == kept  # those of a process that runs stay
+    alive.kill()
+    alive.wait()
+    next_run = "import sys; from tf_bert.files import atomic_writer\nwith atomic_writer(sys.argv[1]): pass"
+    subprocess.run([sys.executable, "-c", next_run, tmp_path / "c"], check=True)
+    assert set(os.listdir(tmp_path)) == {"a", "c", ".a.1-0a1b2c3d.tmp"}
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_room_is_asked_for_before_a_library_writes(tmp_path, full_disk):
+    check_room(str(tmp_path / "a"), 1000)
+    with pytest.raises(OSError, match=f"^cannot write {tmp_path}/a; what was there is unchanged: File too large"):
+        check_room(str(tmp_path / "a"), 2 << 20)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_copy_is_whole_and_another_file_is_not_overwritten(tmp_path):
+    fill(tmp_path, a="one", b="one", c="two")
+    copy_file(tmp_path / "a", tmp_path / "new")
+    assert (tmp_path / "new").read_text() == "one"
+    copy_same(str(tmp_path / "a"), str(tmp_path / "d"), str(tmp_path / "b"))
+    assert not (tmp_path / "d").exists()
+    with pytest.raises(ValueError, match=f"{tmp_path}/c is there already and is not {tmp_path}/a"):
+        copy_same(str(tmp_path / "a"), str(tmp_path / "d"), str(tmp_path / "c"))

@@ -6,6 +6,7 @@ compared first, and what would run code or reach outside the file is refused.
 
 import contextlib
 import io
+import math
 import os
 import pathlib
 import tempfile
@@ -15,12 +16,14 @@ from typing import Any
 
 import h5py
 import keras
+import ml_dtypes  # noqa: F401  numpy knows bfloat16 by it
+import numpy as np
 
 from tf_bert.checkpoints.agreement import check_settings, check_sizes
 from tf_bert.checkpoints.loading import check_finite
 from tf_bert.configs import Config
 from tf_bert.configs.base import shown
-from tf_bert.files import open_binary, temporary_folder
+from tf_bert.files import check_room, open_binary, temporary_folder
 from tf_bert.json_files import parse_json_object
 
 ENDINGS = {".keras": "keras", ".weights.h5": "weights"}
@@ -30,6 +33,7 @@ MOST_CONFIG_BYTES = 16 << 20
 MOST_EXPANSION = 100
 # Layers whose configuration is code, pickled objects or the path of another file.
 CODE = ("Lambda", "__lambda__", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer")
+HDF5_BYTES = 4096  # noted for each array, its groups included
 LOADING = "cannot be loaded by Keras"
 Shapes = dict[str, tuple[int, ...]]
 
@@ -138,11 +142,27 @@ def write_keras_file(model: keras.Model, path: str | os.PathLike) -> str:
 
 def zip_model(model: keras.Model, path: str) -> None:
     """Writes what ``model.save(path)`` writes, without its second copy of the weights in memory."""
+    check_room(path, 2 * _most_bytes(model))
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
         model.save(folder, zipped=False)
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(file for file in pathlib.Path(folder).rglob("*") if file.is_file()):
                 archive.write(file, file.relative_to(folder))
+
+
+def write_weights(model: keras.Model, path: str) -> None:
+    """Writes a ``.weights.h5`` file, where there is room for it."""
+    check_room(path, _most_bytes(model))
+    model.save_weights(path)
+
+
+def _most_bytes(model: keras.Model) -> int:
+    """More than the HDF5 file of a model takes: its variables, and what HDF5 notes of each."""
+    variables = {id(variable): variable for variable in model.variables}
+    optimizer = getattr(model, "optimizer", None)
+    variables |= {id(variable): variable for variable in getattr(optimizer, "variables", ())}
+    sizes = [math.prod(variable.shape) * np.dtype(variable.dtype).itemsize for variable in variables.values()]
+    return sum(sizes) + HDF5_BYTES * (len(sizes) + 16)
 
 
 def _contents(path: str) -> tuple[dict[str, Any], Shapes]:

@@ -3,6 +3,7 @@
 from tf_bert.files.atomic import (
     atomic_folder,
     atomic_writer,
+    check_room,
     check_whole,
     copy_file,
     copy_same,
@@ -25,6 +26,7 @@ from tf_bert.files.remote import is_remote
 __all__ = [
     "atomic_folder",
     "atomic_writer",
+    "check_room",
     "check_whole",
     "copy_file",
     "copy_same",

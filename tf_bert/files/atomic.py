@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from typing import IO
 
@@ -161,16 +162,32 @@ def temporary_folder(parent: str, name: str, shown: str | None = None) -> Iterat
         raise named(error, f"cannot write the folder {shown}") from None
     try:
         yield temporary
-    except OSError as error:
-        raise _with_other_text(error, str(error).replace(temporary, shown)) from None
-    except Exception as error:  # TensorFlow's and h5py's own, which quote the system
-        reason = system_reason(str(error))
-        if reason is None:
+    except Exception as error:
+        text, reason = str(error).replace(temporary, shown), system_reason(str(error))
+        if reason is not None and not text.startswith("cannot write "):  # said by a library, in its own words
+            raise OSError(f"cannot write {shown}; what was there is unchanged: {reason}") from None
+        if not isinstance(error, OSError):
             raise
-        raise OSError(f"cannot write {shown}; what was there is unchanged: {reason}") from None
+        raise _with_other_text(error, text) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         os.close(descriptor)
+
+
+def check_room(path: str, size: int) -> None:
+    """Raises OSError where there is no room for a local file of so many bytes.
+
+    Ask before a library writes that does not survive a full disk: HDF5 ends the process.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        raise named(error, f"cannot write {path}; what was there is unchanged") from None
+    finally:
+        os.close(descriptor)
+        os.remove(temporary)
 
 
 def copy_file(source: str | os.PathLike, target: str | os.PathLike) -> None:

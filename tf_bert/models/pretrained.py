@@ -252,7 +252,7 @@ def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimize
         if format == "keras":
             keras_files.zip_model(model, os.path.join(folder, name))
         else:
-            model.save_weights(os.path.join(folder, name))
+            keras_files.write_weights(model, os.path.join(folder, name))
             config_file = openai.CONFIG if is_gpt else formats.GOOGLE_CONFIG
             writing.write_config(os.path.join(folder, config_file), checkpoint.config)
     return path
