@@ -66,6 +66,8 @@ class Subject:
         output: the output that losses and metrics see (the first, where there are several).
         texts: what may stand in the place of ``inputs``; None where the model takes no texts.
         text_labels: ``y`` for ``texts``, as lists; None where there is none.
+        compile_options: what ``compile`` needs besides the optimizer.
+        is_ours: False for plain Keras and keras-hub.
     """
 
     name: str
@@ -77,11 +79,17 @@ class Subject:
     output: str = "logits"
     texts: Any = None
     text_labels: Any = None
+    compile_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    is_ours: bool = True
 
-    def make(self, **options: Any) -> keras.Model:
-        """A fresh model with its preprocessor."""
+    def make(self, kind: type | None = None, **options: Any) -> keras.Model:
+        """A fresh model with its preprocessor; ``kind`` is a subclass of its class that makes it."""
         keras.utils.set_random_seed(3)
         model = self.build(**options)
+        if kind is not None:
+            weights, config = model.get_weights(), model.get_config()
+            model = kind.from_config(config)
+            model.set_weights(weights)
         if self.texts is not None:
             model.attach_preprocessor(tokenizer(model))
         return model

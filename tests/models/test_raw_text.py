@@ -186,7 +186,7 @@ def test_what_is_no_text(x, said):
 def test_mistakes(classifier, folder):
     with pytest.raises(ValueError, match="4 texts and 2 labels"):
         classifier.fit(TEXTS, [0, 1])
-    with pytest.raises(ValueError, match="have to be numbers, not 'good'"):
+    with pytest.raises(ValueError, match=r"label_ids\[0\] is 'good'; expected a number \(of a label, its place"):
         classifier.fit(TEXTS, ["good"] * 4)
     bare = BertClassifier(CONFIG)
     with pytest.raises(ValueError, match="has no preprocessor.*attach_preprocessor"):

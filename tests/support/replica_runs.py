@@ -52,6 +52,8 @@ CASES = {
     "seq2seq": {"task": "seq2seq", "gradient_accumulation_steps": 2},
     "language modeling": {"task": "language modeling", "gradient_accumulation_steps": 2},
     "elmo": {"task": "elmo"},
+    "keras losses and metrics": {"task": "classification", "gradient_accumulation_steps": 2, "compiled": "keras"},
+    "keras metrics of tags": {"task": "tagging", "gradient_accumulation_steps": 3, "compiled": "metrics"},
 }
 
 
@@ -149,6 +151,15 @@ def task_data(task: str, examples: int) -> dict:
     return {"source_ids": words, "target_ids": targets, "sample_weight": sample_weight}
 
 
+COMPILED = {
+    "own": dict,
+    "keras": lambda: {
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "metrics": ["accuracy", keras.metrics.F1Score(average="macro", name="f1")],
+        "weighted_metrics": [keras.metrics.AUC(name="auc"), keras.metrics.CategoricalAccuracy(name="share")],
+    },
+    "metrics": lambda: {"metrics": [keras.metrics.F1Score(average="macro", name="f1"), "accuracy"]},
+}
 OPTIMIZERS = {
     "adamw": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=0.1),
     "by slices": lambda: AdamWeightDecay(1e-3, 0.01, global_clipnorm=0.1, clip_unmerged_slices=True),
@@ -157,13 +168,15 @@ OPTIMIZERS = {
 }
 
 
-def train(strategy, precision="float64", optimizer="adamw", task="pretraining", **compile_arguments) -> dict:
+def train(
+    strategy, precision="float64", optimizer="adamw", task="pretraining", compiled="own", **compile_arguments
+) -> dict:
     """Trains 20 steps, the last on an uneven batch, and returns the weights and the figures of fit and evaluate."""
     set_precision(precision)
     keras.utils.set_random_seed(7)
     with strategy.scope() if strategy else contextlib.nullcontext():
         model = MODELS[task]()
-        model.compile(OPTIMIZERS[optimizer](), **compile_arguments)
+        model.compile(OPTIMIZERS[optimizer](), **COMPILED[compiled](), **compile_arguments)
     before = {variable.path: variable.numpy() for variable in model.trainable_variables}
     data = task_data(task, BATCH * STEPS - 3)
 
@@ -313,7 +326,9 @@ def main(replicas: int, cases: list[str]) -> None:
         train_for_ever(strategy)
     differences = {}
     for case in cases:
-        same = {name: value for name, value in CASES[case].items() if name in ("precision", "optimizer", "task")}
+        same = {
+            name: value for name, value in CASES[case].items() if name in ("precision", "optimizer", "task", "compiled")
+        }
         differences[case] = compare(train(strategy, **CASES[case]), one_device(**same))
         print(case, differences[case], file=sys.stderr, flush=True)
     results = {"differences": differences}

@@ -426,9 +426,11 @@ def test_layers_with_state_keep_it(float64):
     np.testing.assert_allclose(model.norm.moving_mean.numpy(), 0.5 * mean, atol=1e-12)
 
 
-def test_keras_metrics_beside_own_losses_are_refused():
-    with pytest.raises(ValueError, match="Toy has its own losses and metrics, and cannot take metrics too"):
-        Toy().compile("sgd", metrics=["accuracy"])
+def test_keras_metrics_need_an_output_with_labels():
+    model = Toy()
+    model.compile("sgd", metrics={"words": ["accuracy"]})
+    with pytest.raises(ValueError, match="no labels for the output 'words', which a loss or metric of compile needs"):
+        model.train_on_batch(toy_data(8))
 
 
 def test_train_on_batch():

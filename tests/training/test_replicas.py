@@ -14,7 +14,7 @@ from tests.support.replica_runs import compare, train
 from tf_bert.training.distribution import get_strategy, set_precision
 
 RUNS = ROOT / "tests/support/replica_runs.py"
-FAST = ["plain", "all at once"]
+FAST = ["plain", "all at once", "keras losses and metrics"]
 SLOW = [
     "float32",
     "accumulated",
@@ -35,12 +35,13 @@ TASKS = [
     "seq2seq",
     "language modeling",
     "elmo",
+    "keras metrics of tags",
 ]
 
 
 def start(replicas, cases, **environment):
     command = [sys.executable, RUNS, str(replicas), *cases]
-    variables = {**os.environ, "PYTHONPATH": str(RUNS.parent.parent), "TF_NUM_INTRAOP_THREADS": "1", **environment}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TF_NUM_INTRAOP_THREADS": "1", **environment}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
 
 

@@ -53,7 +53,7 @@ def begin(jobs, *commands):
     processes = []
     for job, address, command in zip(jobs, addresses, commands, strict=True):
         config = json.dumps({"cluster": cluster, "task": {"type": job, "index": cluster[job].index(address)}})
-        variables = {**os.environ, "PYTHONPATH": str(RUNS.parent.parent), "TF_CONFIG": config}
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [sys.executable, *map(str, command)]
         processes.append(subprocess.Popen(command, **pipes, text=True, env=variables))

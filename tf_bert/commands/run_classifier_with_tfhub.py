@@ -19,18 +19,6 @@ FLAGS = Flags(
     """,
 )
 FLAGS.string("bert_hub_module_handle", None, "Folder of the SavedModel.", required=True)
-FLAGS.integer(
-    "num_attention_heads",
-    None,
-    "Heads of the module, where neither its graph nor a bert_config.json in its folder says it.",
-    minimum=1,
-)
-FLAGS.boolean(
-    "allow_running_module",
-    False,
-    "Whether to run the module, which is a program, and to compare what it computes with the model made of its "
-    "variables. By default its files are read and nothing in it is run.",
-)
 run_classifier.add_classifier_flags(FLAGS)
 
 
@@ -45,13 +33,7 @@ def run(flags) -> int:
     strategy_from_flags(flags)  # several workers' has to be made before a module is loaded
 
     with tempfile.TemporaryDirectory() as folder:
-        flags.init_checkpoint = convert_module(
-            flags.bert_hub_module_handle,
-            folder,
-            flags.do_lower_case,
-            flags.num_attention_heads,
-            flags.allow_running_module,
-        )
+        flags.init_checkpoint = convert_module(flags.bert_hub_module_handle, folder, flags.do_lower_case)
         return run_classifier.run(flags)
 
 

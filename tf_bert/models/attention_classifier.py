@@ -11,7 +11,8 @@ from tf_bert.layers.heads import ClassificationHead, cross_entropy
 from tf_bert.layers.positions import WordEmbedding
 from tf_bert.layers.recurrent import RecurrentEncoder
 from tf_bert.models.saving import Configured
-from tf_bert.trainer.trainer import Trainer
+from tf_bert.trainer.checks import Expected, Integers
+from tf_bert.trainer.trainer import Scores, Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -40,6 +41,7 @@ class AttentionClassifier(Configured, Trainer):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    label_names = ("label_ids",)
     input_names = ("input_ids", "input_mask", "label_ids")
 
     def __init__(self, config: AttentionClassifierConfig, **kwargs):
@@ -96,6 +98,17 @@ class AttentionClassifier(Configured, Trainer):
         """Vectors [B, 2H] of sequences [B, S, ...], and the weights [B, S]."""
         x, _ = self.encoders[level](x, attention_mask=mask, training=training)
         return self.poolings[level](x, attention_mask=mask)
+
+    @property
+    def expected(self) -> Expected:
+        """Ids inside the vocabulary, and labels."""
+        labels = Integers(self.config.num_labels, "labels", axes=1, classes=True)
+        return {"input_ids": Integers(self.config.vocab_size), "label_ids": labels}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of labels."""
+        return {"logits": Scores("loss", "softmax", self.config.num_labels)}
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each text."""

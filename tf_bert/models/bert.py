@@ -14,8 +14,9 @@ from tf_bert.layers.heads import ClassificationHead, MaskedLMHead, correct, cros
 from tf_bert.layers.packed_rows import packed_rows
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.models.saving import Checkpointed, Configured
+from tf_bert.trainer.checks import Expected, Integers
 from tf_bert.trainer.execution import recompute
-from tf_bert.trainer.trainer import Trainer
+from tf_bert.trainer.trainer import Scores, Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -151,6 +152,11 @@ class Bert(Checkpointed, Configured, Trainer):
             outputs["attention_probs"] = attention_probs
         return outputs
 
+    @property
+    def expected(self) -> Expected:
+        """Ids inside their tables, no more of them than positions."""
+        return expected_ids(self.config)
+
     def get_sequence_output(self, inputs: dict[str, Any]):
         """The output of the last block, [B, S, H], in one call as in the original."""
         return self(inputs)["sequence_output"]
@@ -181,6 +187,17 @@ class Bert(Checkpointed, Configured, Trainer):
 
 
 BertModel = Bert
+
+
+def expected_ids(config: BertConfig) -> Expected:
+    """What the inputs of a BERT may hold, and the labels of its pre-training."""
+    return {
+        "input_ids": Integers(config.vocab_size, longest=config.max_position_embeddings, unless="example_lengths"),
+        "segment_ids": Integers(config.type_vocab_size),
+        "masked_lm_positions": Integers("input_ids", "positions in a sequence"),
+        "masked_lm_ids": Integers(config.vocab_size, "classes"),
+        "next_sentence_labels": Integers(2, "classes"),
+    }
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -221,6 +238,7 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
     loss_names = ("masked_lm_loss", "next_sentence_loss")
     metric_names = ("masked_lm_accuracy", "next_sentence_accuracy")
     weight_epsilon = {"masked_lm_loss": 1e-5}
+    label_names = ("masked_lm_ids", "masked_lm_weights")
     input_names = (
         *Bert.input_names,
         *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
@@ -267,6 +285,26 @@ class BertForPreTraining(Checkpointed, Configured, Trainer):
         return outputs | {
             "masked_lm_logits": self.masked_lm(x, table=self.bert.get_embedding_table()),  # [B, P, V]
             "next_sentence_logits": self.next_sentence(outputs["pooled_output"]),  # [B, 2] or [B, E, 2]
+        }
+
+    @property
+    def expected(self) -> Expected:
+        """Ids and labels inside their tables."""
+        return expected_ids(self.config)
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of both tasks."""
+        return {
+            "masked_lm_logits": Scores("masked_lm_loss", "softmax", self.config.vocab_size),
+            "next_sentence_logits": Scores("next_sentence_loss", "softmax", 2),
+        }
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The masked words [B, P], and which segments follow, [B] or [B, E]."""
+        return {
+            "masked_lm_logits": inputs.get("masked_lm_ids"),
+            "next_sentence_logits": self._next_sentence_labels(inputs),
         }
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Vectors of sentences from BERT, training that brings partners together, and search by similarity."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -10,7 +10,11 @@ from keras import ops
 from tf_bert.backend import at_least_float32, of_all_replicas
 from tf_bert.configs import BertConfig
 from tf_bert.layers.heads import correct, cross_entropy
+from tf_bert.models.bert import expected_ids
 from tf_bert.models.bert_tasks import BertTask
+from tf_bert.trainer.checks import Expected
+from tf_bert.trainer.texts import strings
+from tf_bert.trainer.trainer import Scores
 
 POOLINGS = ("cls", "mean", "max")
 PAIR = "pair_"
@@ -130,6 +134,21 @@ class BertEncoder(BertTask):
             return ops.sum(x * real, axis=1) / ops.maximum(count, 1.0)
         return ops.where(count > 0, ops.max(ops.where(real > 0, x, -1e30), axis=1), 0.0)
 
+    @property
+    def expected(self) -> Expected:
+        """Ids inside their tables, those of partners too."""
+        ids = {name: rule for name, rule in expected_ids(self.config).items() if name in self.sequence_inputs}
+        return ids | {PAIR + name: rule for name, rule in ids.items()}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The cosines of texts and partners, times ``scale``."""
+        return {"scores": Scores("loss", "softmax")}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Where the partner of each text is among all [B]."""
+        return {"scores": _own(outputs)}
+
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each pair [B]."""
         if f"{PAIR}input_ids" not in inputs:
@@ -143,6 +162,13 @@ class BertEncoder(BertTask):
     def per_example_metrics(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         """Whether each text finds its partner [B]."""
         return {"accuracy": (correct(_own(outputs), outputs["scores"]), self.loss_weights(inputs)["loss"])}
+
+    def inputs_of(self, x, y=None) -> tuple[Any, Any]:
+        """Inputs of texts; partners may stand where other models have labels, as in batches (texts, partners)."""
+        is_pair = isinstance(x, tuple) or (isinstance(x, Mapping) and "text_pair" in x)
+        if y is not None and not is_pair and not isinstance(y, Mapping) and strings(y) is not None:
+            x, y = (x["text"] if isinstance(x, Mapping) else x, y), None
+        return super().inputs_of(x, y)
 
     def text_inputs(self, texts: list, text_pairs: list | None, y):
         """Inputs of texts and of their partners."""

@@ -9,9 +9,12 @@ from keras import ops
 
 from tf_bert.configs import BertConfig
 from tf_bert.layers.heads import MaskedLMHead, correct, cross_entropy, gather_indexes
-from tf_bert.models.bert import Bert
+from tf_bert.models.bert import Bert, expected_ids
 from tf_bert.models.bert_tasks import BertTask
 from tf_bert.models.fill_mask import MASK, Filling, fillings_of
+from tf_bert.trainer.checks import Expected
+from tf_bert.trainer.doors import is_batches
+from tf_bert.trainer.trainer import Scores
 
 MASKED_LM_PROB = 0.15
 
@@ -45,6 +48,7 @@ class BertForMaskedLM(BertTask):
     metric_names = ("masked_lm_accuracy",)
     weight_epsilon = {"masked_lm_loss": 1e-5}
     input_names = (*Bert.input_names, "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    label_names = ("masked_lm_ids", "masked_lm_weights")
     special_tokens_in_text = True
     text_outputs = {"masked_lm_logits": 0.0}
 
@@ -67,6 +71,20 @@ class BertForMaskedLM(BertTask):
             x = gather_indexes(x, inputs["masked_lm_positions"])  # [B, P, H]
         return outputs | {"masked_lm_logits": self.masked_lm(x, table=self.bert.get_embedding_table())}  # [B, P, V]
 
+    @property
+    def expected(self) -> Expected:
+        """Ids and labels inside their tables."""
+        return expected_ids(self.config)
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of words."""
+        return {"masked_lm_logits": Scores("masked_lm_loss", "softmax", self.config.vocab_size)}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The masked words [B, P]."""
+        return {"masked_lm_logits": inputs.get("masked_lm_ids")}
+
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each real prediction [B, P]."""
         return {"masked_lm_loss": inputs["masked_lm_weights"]}
@@ -81,36 +99,61 @@ class BertForMaskedLM(BertTask):
         right = correct(inputs["masked_lm_ids"], outputs["masked_lm_logits"])
         return {"masked_lm_accuracy": (right, inputs["masked_lm_weights"])}
 
-    def fit(self, x=None, y=None, batch_size: int | None = None, *args, **kwargs):
+    def fit(self, x=None, y=None, batch_size: int | None = None, *args, validation_split: float = 0.0, **kwargs):
         """Trains as `keras.Model.fit`; texts are masked afresh in each epoch."""
-        if x is None or isinstance(x, dict) or (found := self.as_texts(x)) is None:
-            return super().fit(x, y, batch_size, *args, **kwargs)
-        if y is not None:
-            raise ValueError("BertForMaskedLM learns from texts alone; y has no place here")
-        unsupported = [name for name in ("validation_split", "sample_weight", "class_weight") if kwargs.get(name)]
-        if unsupported:
-            raise ValueError(f"with texts BertForMaskedLM takes no {unsupported[0]}")
-        held_out = kwargs.get("validation_data")
-        if held_out is not None and (texts := self.as_texts(held_out)) is not None:
-            kwargs["validation_data"] = self.masked_batches(*texts, batch_size or 32, seed=0, shuffle=False)
-        batches = self.masked_batches(*found, batch_size or 32, shuffle=kwargs.pop("shuffle", True))
+        found = None if x is None or is_batches(x) else self.as_texts(x)
+        if found is None:
+            return super().fit(x, y, batch_size, *args, validation_split=validation_split, **kwargs)
+        weights = kwargs.pop("sample_weight", None)
+        inputs = self._inputs_and_weights(*found, y, weights)
+        if validation_split and kwargs.get("validation_data") is None:
+            kept = int(len(found[0]) * (1 - validation_split))
+            held_out = {name: value[kept:] for name, value in inputs.items()}
+            inputs = {name: value[:kept] for name, value in inputs.items()}
+            kwargs["validation_data"] = self.masked_batches(held_out, batch_size or 32, seed=0, shuffle=False)
+        batches = self.masked_batches(inputs, batch_size or 32, shuffle=kwargs.pop("shuffle", True))
         return super().fit(batches, None, None, *args, **{"shuffle": False} | kwargs)
 
-    def evaluate(self, x=None, y=None, batch_size: int | None = None, *args, **kwargs):
+    def evaluate(self, x=None, y=None, batch_size: int | None = None, verbose="auto", sample_weight=None, **kwargs):
         """Evaluates as `keras.Model.evaluate`; texts are masked, always alike."""
-        if x is None or isinstance(x, dict) or (found := self.as_texts(x)) is None:
-            return super().evaluate(x, y, batch_size, *args, **kwargs)
-        batches = self.masked_batches(*found, batch_size or 32, seed=0, shuffle=False)
-        return super().evaluate(batches, None, None, *args, **kwargs)
+        found = None if x is None or is_batches(x) else self.as_texts(x)
+        if found is None:
+            return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
+        inputs = self._inputs_and_weights(*found, y, sample_weight)
+        batches = self.masked_batches(inputs, batch_size or 32, seed=0, shuffle=False)
+        return super().evaluate(batches, None, None, verbose, **kwargs)
 
-    def masked_batches(self, texts, text_pairs=None, batch_size: int = 32, seed: int | None = None, shuffle=True):
-        """Texts as a data set of masked batches, masked anew in each pass where they are shuffled."""
+    def text_inputs(self, texts: list, text_pairs: list | None, y) -> tuple[dict[str, Any], Any]:
+        """Inputs of texts, masked, for one batch or for validation: always alike."""
+        inputs = self._inputs_and_weights(texts, text_pairs, y, None)
+        batches = self.masked_batches(inputs, len(texts), seed=0, shuffle=False)
+        return {name: ops.convert_to_numpy(value) for name, value in next(iter(batches)).items()}, None
+
+    def _of_full_width(self, inputs: dict[str, np.ndarray], *rest: Any) -> tuple:
+        """A batch as wide as any can be, with as many predictions."""
+        inputs, *rest = super()._of_full_width(inputs, *rest)
+        most = _most_predictions(inputs["input_ids"].shape[1])
+        for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+            if name in inputs:
+                inputs[name] = np.pad(inputs[name], [(0, 0), (0, most - inputs[name].shape[1])])
+        return inputs, *rest
+
+    def _inputs_and_weights(self, texts, text_pairs, y, sample_weight) -> dict[str, np.ndarray]:
+        if y is not None:
+            raise ValueError("BertForMaskedLM learns from texts alone; y has no place here")
+        inputs = self.preprocess(texts, text_pairs)
+        if sample_weight is None:
+            return inputs
+        _, _, weights = self.prepared(inputs, None, sample_weight)
+        return inputs | {"sample_weight": np.asarray(weights)}
+
+    def masked_batches(self, inputs: dict[str, np.ndarray], batch_size: int, seed: int | None = None, shuffle=True):
+        """Inputs as a data set of masked batches, masked anew in each pass where they are shuffled."""
         from tf_bert.data.pretraining.dynamic_masking import DynamicMasking
         from tf_bert.data.pretraining.masked_texts import masked_batches
 
-        inputs = self.preprocess(texts, text_pairs)
         vocab = {piece: number for number, piece in enumerate(self.get_preprocessor().pieces)}
-        most = max(1, round(inputs["input_ids"].shape[1] * MASKED_LM_PROB))
+        most = _most_predictions(inputs["input_ids"].shape[1])
         seed = int(keras.random.randint((), 0, 2**31 - 1)) if seed is None else seed
         special = (vocab["[MASK]"], vocab["[CLS]"], vocab["[SEP]"])
         masking = DynamicMasking(self.config.vocab_size, *special, most, MASKED_LM_PROB, seed=seed)
@@ -160,3 +203,7 @@ class BertForMaskedLM(BertTask):
             fillings_of(ops.convert_to_tensor(logits[places >= 0]), pieces, top_k)
             for places, logits in zip(found["masked_lm_positions"], found["masked_lm_logits"], strict=True)
         ]
+
+
+def _most_predictions(length: int) -> int:
+    return max(1, round(length * MASKED_LM_PROB))

@@ -1,6 +1,6 @@
 """BERT with the heads of single tasks (Devlin et al. 2018, figure 4)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -9,11 +9,13 @@ from keras import ops
 
 from tf_bert.configs import BertConfig
 from tf_bert.layers.heads import ClassificationHead, add_output_weights, correct, cross_entropy, label_scores
-from tf_bert.models.bert import Bert
+from tf_bert.models.bert import Bert, expected_ids
 from tf_bert.models.raw_text import PADDED, Attached, TakesTexts
 from tf_bert.models.saving import Checkpointed, Configured
 from tf_bert.models.spans import Span, answer_positions, best_spans, piece_labels
-from tf_bert.trainer.trainer import Trainer
+from tf_bert.trainer.checks import Expected, Integers, Numbers, Shares
+from tf_bert.trainer.texts import decoded, to_list
+from tf_bert.trainer.trainer import Scores, Trainer
 
 POOLER = "bert/pooler/dense/kernel"
 HEAD = "output_weights"
@@ -104,6 +106,7 @@ class BertClassifier(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    label_names = ("label_ids",)
     input_names = (*Bert.input_names, "label_ids", "is_real_example")
     text_outputs = {"logits": 0.0}
 
@@ -126,6 +129,25 @@ class BertClassifier(BertTask):
         outputs = self.bert(self.bert.read_from(inputs), training=training)
         x = self.dropout(outputs["pooled_output"], training=training)  # [B, H]
         return outputs | {"logits": self.head(x)}  # [B, num_labels]
+
+    @property
+    def expected(self) -> Expected:
+        """Ids inside their tables, and labels by kind."""
+        labels = {"single": Integers(self.num_labels, "labels", axes=1, classes=True), "multi": Shares(self.num_labels)}
+        return expected_ids(self.config) | {"label_ids": labels.get(self.kind, Numbers())}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of labels, or the number."""
+        activation = {"single": "softmax", "multi": "sigmoid"}.get(self.kind)
+        return {"logits": Scores("loss", activation, self.num_labels)}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The labels [B], or [B, num_labels] where each has its own."""
+        labels = inputs.get("label_ids")
+        if labels is not None and (self.kind != "single" or labels.shape[-1] == 1 != len(labels.shape)):
+            labels = ops.reshape(labels, (-1, self.num_labels) if self.kind != "single" else (-1,))
+        return {"logits": labels}
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each real example."""
@@ -204,6 +226,8 @@ class BertTokenClassifier(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    label_names = ("label_ids",)
+    ignored_label = IGNORED_LABEL
     input_names = (*Bert.input_names, "label_ids")
     text_outputs = {"logits": 0.0}
     sequence_inputs = (*BertTask.sequence_inputs, "label_ids")
@@ -226,6 +250,21 @@ class BertTokenClassifier(BertTask):
         x = self.dropout(outputs["sequence_output"], training=training)  # [B, S, H]
         return outputs | {"logits": self.head(x)}  # [B, S, num_labels]
 
+    @property
+    def expected(self) -> Expected:
+        """Ids inside their tables, and labels of positions."""
+        labels = Integers(self.num_labels, "labels", axes=2, ignored=IGNORED_LABEL, classes=True)
+        return expected_ids(self.config) | {"label_ids": labels}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of labels at each position."""
+        return {"logits": Scores("loss", "softmax", self.num_labels)}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The labels [B, S]."""
+        return {"logits": _labels_or_0(inputs["label_ids"])} if "label_ids" in inputs else {}
+
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each piece with a label [B, S]."""
         return {"loss": ops.not_equal(inputs["label_ids"], IGNORED_LABEL)}
@@ -240,16 +279,20 @@ class BertTokenClassifier(BertTask):
 
     def as_texts(self, x):
         """Sentences as texts: each a list of words, or a text that is split at blanks."""
-        if isinstance(x, list | tuple) and x and isinstance(x[0], list | tuple):
-            return [" ".join(words) for words in x], None
-        return super().as_texts(x)
+        x = x["text"] if isinstance(x, Mapping) and "text" in x else x
+        rows = to_list(x) if not isinstance(x, list | tuple) else x
+        rows = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows or ()]
+        if not rows or not isinstance(rows[0], list | tuple) or not _are_words(rows):
+            return super().as_texts(x)
+        return [" ".join(words) for words in decoded(rows)], None
 
     def text_inputs(self, texts: list, text_pairs: list | None, y):
         """Inputs and the labels of words, at their first pieces."""
         if y is None:
             return super().text_inputs(texts, text_pairs, y)
-        inputs = self.preprocess_with_offsets([" ".join(text.split()) for text in texts])
-        labels = piece_labels(inputs, [text.split() for text in texts], y, IGNORED_LABEL)
+        words = [text.split() for text in decoded(texts)]
+        inputs = self.preprocess_with_offsets([" ".join(of_text) for of_text in words])
+        labels = piece_labels(inputs, words, _rows_of(y), IGNORED_LABEL, self.num_labels)
         return {name: inputs[name] for name in BertTask.sequence_inputs}, labels
 
     @classmethod
@@ -286,6 +329,7 @@ class BertQuestionAnswering(BertTask):
     metric_names = ("start_accuracy", "end_accuracy")
     input_names = (*Bert.input_names, "start_positions", "end_positions")
     text_outputs = {"start_logits": PADDED, "end_logits": PADDED}
+    label_names = ("start_positions", "end_positions")
     truncation = "second_then_first"
 
     def __init__(self, config: BertConfig, add_pooler: bool = False, **kwargs):
@@ -307,6 +351,22 @@ class BertQuestionAnswering(BertTask):
     def trimmed(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The batch as it is: the softmax is over padding too, as the original's, so the loss depends on the length."""
         return inputs
+
+    @property
+    def expected(self) -> Expected:
+        """Ids inside their tables, and answers inside the sequence."""
+        positions = Integers("input_ids", "positions in a sequence", axes=1)
+        return expected_ids(self.config) | dict.fromkeys(self.label_names, positions)
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of both ends of an answer."""
+        return dict.fromkeys(("start_logits", "end_logits"), Scores("loss", "softmax"))
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The ends of answers [B]."""
+        found = {name: inputs[f"{name}_positions"] for name in ("start", "end") if f"{name}_positions" in inputs}
+        return {f"{name}_logits": ops.reshape(labels, (-1,)) for name, labels in found.items()}
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each example."""
@@ -336,8 +396,10 @@ class BertQuestionAnswering(BertTask):
     def text_inputs(self, texts: list, text_pairs: list | None, y):
         """Inputs of questions and documents, and the places of answers given by their characters."""
         inputs = self._questions(texts, text_pairs)
-        positions = {} if y is None else answer_positions(inputs, y)
-        return {name: inputs[name] for name in self.sequence_inputs} | positions, None
+        ids = {name: inputs[name] for name in self.sequence_inputs}
+        if y is None or isinstance(y, Mapping):
+            return ids, y
+        return ids | answer_positions(inputs, _rows_of(y)), None
 
     def preprocess(self, texts, text_pairs=None) -> dict[str, np.ndarray]:
         """The inputs of questions and documents."""
@@ -377,6 +439,20 @@ class BertQuestionAnswering(BertTask):
             Span(text[a:b], int(a), int(b), float(s), float(n))
             for text, a, b, s, n in zip(documents, first, last, score, no_answer, strict=True)
         ]
+
+
+def _are_words(rows) -> bool:
+    """Whether the first word of lists is one; all lists may be empty but one."""
+    first = next((word for words in rows for word in words), None)
+    return isinstance(first, str | bytes)
+
+
+def _rows_of(y) -> list:
+    """Labels of texts as a list with one entry for each text."""
+    if hasattr(y, "to_list") and not hasattr(y, "to_numpy"):  # ragged
+        return y.to_list()
+    y = y.numpy() if hasattr(y, "numpy") else y.to_numpy() if hasattr(y, "to_numpy") else y
+    return list(y)
 
 
 def _labels_or_0(label_ids):

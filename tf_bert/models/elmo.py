@@ -14,7 +14,8 @@ from tf_bert.layers.id_range import check_range, in_range
 from tf_bert.layers.recurrent import RecurrentEncoder
 from tf_bert.layers.scalar_mix import ScalarMix
 from tf_bert.models.saving import Configured
-from tf_bert.trainer.trainer import Trainer
+from tf_bert.trainer.checks import Expected, Integers
+from tf_bert.trainer.trainer import Scores, Trainer
 
 IGNORED_LABEL = -100  # of a piece that has no label of its own
 
@@ -120,6 +121,21 @@ class Elmo(Configured, Trainer):
         after = ops.concatenate([ids[:, 1:], ids[:, -1:]], axis=1) if after is None else after
         return after, ops.concatenate([ids[:, :1], ids[:, :-1]], axis=1)
 
+    @property
+    def expected(self) -> Expected:
+        """Ids inside the vocabulary."""
+        return {name: Integers(self.config.vocab_size) for name in ("input_ids", "label_ids")}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of both neighbours."""
+        ways = ("forward", "backward")
+        return {f"{way}_logits": Scores(f"{way}_loss", "softmax", self.config.vocab_size) for way in ways}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The tokens after and before each position [B, S]."""
+        return dict(zip(("forward_logits", "backward_logits"), self.labels(inputs), strict=True))
+
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 where a position is real and has a neighbour to predict, [B, S] for each direction."""
         ids, mask, given = inputs["input_ids"], inputs.get("input_mask"), inputs.get("label_weights")
@@ -185,6 +201,7 @@ class FeatureTagger(Trainer):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    label_names = ("label_ids",)
 
     def __init__(
         self,
@@ -233,6 +250,21 @@ class FeatureTagger(Trainer):
         x = self.dropout(self.mix(self.features(inputs)), training=training)  # [B, S, H]
         x, _ = self.lstm(x, attention_mask=inputs.get("input_mask"), training=training)  # [B, S, 2 units]
         return {"logits": at_least_float32(self.dense(self.dropout(x, training=training)))}  # [B, S, num_labels]
+
+    @property
+    def expected(self) -> Expected:
+        """What the encoder's inputs may hold, and labels of positions."""
+        labels = Integers(self.num_labels, "labels", axes=2, ignored=IGNORED_LABEL, classes=True)
+        return dict(getattr(self.encoder, "expected", {})) | {"label_ids": labels}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of labels at each position."""
+        return {"logits": Scores("loss", "softmax", self.num_labels)}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The labels [B, S]."""
+        return {"logits": ops.maximum(inputs["label_ids"], 0)} if "label_ids" in inputs else {}
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each piece with a label [B, S]."""

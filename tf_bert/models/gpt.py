@@ -15,8 +15,9 @@ from tf_bert.layers.layer_norm import LayerNorm
 from tf_bert.layers.positions import WordAndPositionEmbedding
 from tf_bert.layers.transformer import TransformerEncoderBlock
 from tf_bert.models.saving import Checkpointed, Configured
+from tf_bert.trainer.checks import Expected, Integers
 from tf_bert.trainer.execution import recompute
-from tf_bert.trainer.trainer import Trainer
+from tf_bert.trainer.trainer import Scores, Trainer
 
 
 @keras.saving.register_keras_serializable("tf_bert")
@@ -259,6 +260,25 @@ class GPT(Checkpointed, Configured, Trainer):
             return inputs["label_ids"]
         ids = ops.convert_to_tensor(inputs["input_ids"])
         return ops.concatenate([ids[:, 1:], ids[:, -1:]], axis=1)
+
+    @property
+    def expected(self) -> Expected:
+        """Ids inside the vocabulary, no more of them than the context has positions."""
+        size, longest = self.config.vocab_size, self.config.max_position_embeddings
+        return {
+            "input_ids": Integers(size, longest=longest, unless="position_ids"),
+            "position_ids": Integers(longest, "positions"),
+            "label_ids": Integers(size, "classes"),
+        }
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of tokens."""
+        return {"logits": Scores("loss", "softmax", self.config.vocab_size)}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The token to predict at each position [B, T]."""
+        return {"logits": self.labels(inputs)}
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The weight of the label of each position."""

@@ -13,7 +13,8 @@ from tf_bert.configs.base import shown
 from tf_bert.layers.heads import ClassificationHead, correct, cross_entropy
 from tf_bert.models.gpt import GPT
 from tf_bert.models.saving import Checkpointed, Configured
-from tf_bert.trainer.trainer import Trainer
+from tf_bert.trainer.checks import Expected, Integers, Numbers
+from tf_bert.trainer.trainer import Scores, Trainer
 
 SPECIAL_TOKENS = 3  # start, delimiter and extract are the last rows of the table
 TASKS = ("classification", "similarity", "multiple_choice")
@@ -63,6 +64,7 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
     loss_names = ("classification_loss", "lm_loss")
     metric_names = ("accuracy", "lm_cross_entropy")
     label_name = "label_ids"
+    label_names = ("label_ids",)
     input_names = ("input_ids", "input_mask", "label_ids")
     new_rows = SPECIAL_TOKENS  # of the table of words, beyond those of the model that it was made from
 
@@ -182,6 +184,26 @@ class GPTClassifier(Checkpointed, Configured, Trainer):
         if axes == 2:
             return flat, None
         return {name: ops.reshape(x, (-1, ops.shape(ids)[-1])) for name, x in flat.items()}, ops.shape(ids)[1]
+
+    @property
+    def expected(self) -> Expected:
+        """Ids inside the vocabulary, and labels by kind."""
+        ids = {"input_ids": Integers(self.config.vocab_size, longest=self.config.max_position_embeddings)}
+        if self.kind == "choice":
+            return ids | {"label_ids": Integers("input_ids", "choices", axes=1, bound_axis=1)}
+        labels = Numbers() if self.kind == "regression" else Integers(self.num_labels, "labels", axes=1, classes=True)
+        return ids | {"label_ids": labels}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of labels or answers, or the number."""
+        activation = None if self.kind == "regression" else "softmax"
+        return {"logits": Scores("classification_loss", activation, None if self.kind == "choice" else self.num_labels)}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The labels [B], numbers [B, 1]."""
+        labels = inputs.get("label_ids")
+        return {"logits": ops.reshape(labels, (-1, 1)) if self.kind == "regression" and labels is not None else labels}
 
     def lm_losses(self, inputs: dict[str, Any], outputs: dict[str, Any]):
         """L1 of each example [B]: the mean over the tokens of its sequences."""

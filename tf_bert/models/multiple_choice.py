@@ -1,6 +1,6 @@
 """BERT that chooses one of several continuations or answers (Devlin et al. 2018, section 4.4, as for SWAG)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +10,11 @@ from keras import ops
 from tf_bert.configs import BertConfig
 from tf_bert.data.finetuning.multiple_choice import by_example
 from tf_bert.layers.heads import correct, cross_entropy
+from tf_bert.models.bert import expected_ids
 from tf_bert.models.bert_tasks import BertTask
+from tf_bert.trainer.checks import Expected, Integers
+from tf_bert.trainer.texts import decoded, strings, to_list
+from tf_bert.trainer.trainer import Scores
 
 NO_CHOICE = -1e9  # the score of what only fills up an example with fewer choices
 
@@ -43,6 +47,7 @@ class BertMultipleChoice(BertTask):
     loss_names = ("loss",)
     metric_names = ("accuracy",)
     label_name = "label_ids"
+    label_names = ("label_ids",)
     input_names = ("input_ids", "input_mask", "segment_ids", "label_ids")
     text_outputs = {"logits": 0.0}
 
@@ -67,6 +72,20 @@ class BertMultipleChoice(BertTask):
             logits = ops.where(ops.any(ops.not_equal(inputs["input_mask"], 0), axis=-1), logits, NO_CHOICE)
         return {"logits": logits, "pooled_output": ops.reshape(pooled, (batch_size, choices, self.config.hidden_size))}
 
+    @property
+    def expected(self) -> Expected:
+        """Ids inside their tables; labels are below the number of choices."""
+        return expected_ids(self.config) | {"label_ids": Integers("input_ids", "choices", axes=1, bound_axis=1)}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of choices."""
+        return {"logits": Scores("loss", "softmax")}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The number of the right choice [B]."""
+        return {"logits": ops.reshape(inputs["label_ids"], (-1,))} if "label_ids" in inputs else {}
+
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each example [B]."""
         return {"loss": ops.ones_like(inputs["input_ids"][:, 0, 0])}
@@ -82,9 +101,15 @@ class BertMultipleChoice(BertTask):
 
     def as_texts(self, x) -> tuple[list, list] | None:
         """The texts and for each its choices, where ``x`` is ``(texts, choices)``; None where it is something else."""
-        if not (isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], list | tuple)):
+        x = (x["text"], x["text_pair"]) if isinstance(x, Mapping) and {"text", "text_pair"} <= set(x) else x
+        if not (isinstance(x, tuple) and len(x) == 2):
             return None
-        texts, choices = map(list, x)
+        texts = strings(x[0])
+        choices = list(x[1]) if isinstance(x[1], list | tuple) else to_list(x[1])
+        if texts is None or choices is None:
+            return None
+        texts = decoded(texts)
+        choices = [decoded(c.tolist() if isinstance(c, np.ndarray) else c) for c in choices]
         if len(texts) != len(choices):
             raise ValueError(f"{len(texts)} texts and {len(choices)} lists of choices: each text has one")
         for number, of_text in enumerate(choices):

@@ -1,12 +1,16 @@
 """Models of single tasks that take raw strings: in ``fit``, ``evaluate``, ``predict`` and in a call."""
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+
+from tf_bert.trainer.doors import python_batches
+from tf_bert.trainer.texts import as_texts, has_strings, is_string, is_symbolic
 
 CHUNK = 1024  # texts that are tokenized at once
 PADDED = -10000.0  # score of a position that is padding, in what `predict` returns
@@ -34,6 +38,7 @@ class TakesTexts:
     """
 
     text_outputs: dict[str, float] = {}
+    ignored_label = 0  # that of a position that is padding, where positions have labels
     sequence_inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     special_tokens_in_text = False  # of the preprocessor that a model makes by itself, as is the truncation
     truncation = "longest_first"
@@ -158,75 +163,108 @@ class TakesTexts:
         fillers = {"input_ids": pad, "starts": -1, "ends": -1}
         return {name: np.concatenate([padded(part[name], fillers.get(name, 0)) for part in parts]) for name in parts[0]}
 
-    def inputs_of(self, x, y=None):
+    def inputs_of(self, x, y=None) -> tuple[Any, Any]:
         """``x`` and ``y`` as the model takes them, texts turned into inputs; anything else as it is."""
         found = self.as_texts(x)
         if found is None:
-            return self._dataset_of_inputs(x) if _has_strings(getattr(x, "element_spec", None)) else x, y
+            return x, y
+        rest = (
+            {name: value for name, value in x.items() if name not in ("text", "text_pair")}
+            if isinstance(x, Mapping)
+            else {}
+        )
+        names = [name for name in (self.label_name, "labels") if name in rest]
+        y = rest.pop(names[0]) if y is None and names else y
         texts, text_pairs = found
-        if y is not None and len(y) != len(texts):
+        if y is not None and not isinstance(y, Mapping) and len(y) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(y)} labels: each text has one")
-        return self.text_inputs(texts, text_pairs, y)
+        inputs, y = self.text_inputs(texts, text_pairs, y)
+        return inputs | rest, y
 
-    def text_inputs(self, texts: list, text_pairs: list | None, y):
-        """Inputs and labels of texts, for ``fit`` and ``evaluate``; models whose labels are not numbers override it."""
-        if y is not None and np.asarray(y).dtype.kind not in "biuf":
-            raise ValueError(f"labels have to be numbers, not {y[0]!r}: give their places in the list of labels")
-        return self.preprocess(texts, text_pairs), None if y is None else np.asarray(y)
+    def text_inputs(self, texts: list, text_pairs: list | None, y) -> tuple[dict[str, Any], Any]:
+        """Inputs and labels of texts; models whose labels belong to words, or are made of texts, override it."""
+        return self.preprocess(texts, text_pairs), y
 
     def as_texts(self, x) -> tuple[list, list | None] | None:
         """The texts and second texts that ``x`` holds; None where it is something else."""
         return as_texts(x)
 
-    def _dataset_of_inputs(self, dataset):
+    def prepared_batches(self, batches, for_labels: bool = False):
+        """Batches with texts as batches of inputs."""
+        if not has_strings(getattr(batches, "element_spec", None)):
+            return super().prepared_batches(batches, for_labels)
+        if type(self).text_inputs is TakesTexts.text_inputs and type(self).preprocess is TakesTexts.preprocess:
+            return self._batches_in_graph(batches)
+        return python_batches(batches, functools.partial(self._prepared_batch, for_labels=for_labels))
+
+    def _batches_in_graph(self, dataset):
         """A data set of texts as one of inputs."""
         tokenizer = self.get_preprocessor()
 
         def encode(x):
-            return tokenizer(*x) if isinstance(x, tuple) else tokenizer(x)
+            if not isinstance(x, Mapping):
+                return tokenizer(*x) if isinstance(x, tuple) else tokenizer(x)
+            rest = {name: value for name, value in x.items() if name not in ("text", "text_pair")}
+            return tokenizer(x["text"], x.get("text_pair")) | rest
 
         if not isinstance(dataset.element_spec, tuple):
             return dataset.map(encode)
         return dataset.map(lambda x, *rest: (encode(x), *rest))
 
+    def _prepared_batch(self, batch, for_labels: bool):
+        found = super()._prepared_batch(batch, for_labels)
+        x = batch[0] if isinstance(batch, tuple | list) else batch
+        is_ids = isinstance(x, Mapping) and "input_ids" in x
+        return found if is_ids else self._of_full_width(*found)
+
+    def _of_full_width(self, inputs: dict[str, np.ndarray], *rest: Any) -> tuple:
+        """A batch as wide as any can be: batches of a data set differ in their number of examples only."""
+        width = getattr(self.get_preprocessor(), "max_seq_length", None) or self.config.max_position_embeddings
+        pad = getattr(self.get_preprocessor(), "_pad", 0)
+
+        def padded(name: str, value):
+            name = name.removeprefix("pair_")
+            if name not in self.sequence_inputs or value.ndim < 2:
+                return value
+            fillers = {"input_ids": pad, "label_ids": self.ignored_label}
+            missing = [(0, 0)] * (value.ndim - 1) + [(0, width - value.shape[-1])]
+            return np.pad(value, missing, constant_values=fillers.get(name, 0))
+
+        inputs = {name: padded(name, value) for name, value in inputs.items()}
+        if rest and rest[0] is not None and not isinstance(rest[0], Mapping):
+            rest = (padded(self.label_name or "", np.asarray(rest[0])), *rest[1:])
+        return inputs, *rest
+
     def __call__(self, inputs, *args, **kwargs):
         """Takes texts too."""
-        if not isinstance(inputs, dict):
+        if not isinstance(inputs, dict) or "text" in inputs:
             inputs = self._inputs_of_call(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def _inputs_of_call(self, x):
-        if ops.is_tensor(x) and _is_string(x):
-            return self.get_preprocessor()(x)  # also while a graph is traced
+        given = (x["text"], x["text_pair"]) if isinstance(x, Mapping) and "text_pair" in x else x
+        given = given["text"] if isinstance(given, Mapping) else given
+        parts = given if isinstance(given, tuple) else (given,)
+        if any(is_symbolic(part) and is_string(part) for part in parts):
+            return self.get_preprocessor()(*parts)  # while a graph is traced, or a functional model made
         found = self.as_texts(x)
         return x if found is None else self.preprocess(*found)
 
-    def fit(self, x=None, y=None, *args, **kwargs):
-        """Trains as `keras.Model.fit`; ``x`` and the first of ``validation_data`` may be texts."""
-        x, y = self.inputs_of(x, y)
-        if isinstance(kwargs.get("validation_data"), tuple | list):
-            x_val, *rest = kwargs["validation_data"]
-            x_val, y_val = self.inputs_of(x_val, rest[0] if rest else None)
-            kwargs["validation_data"] = (x_val, y_val, *rest[1:])
-        return super().fit(x, y, *args, **kwargs)
-
-    def evaluate(self, x=None, y=None, *args, **kwargs):
-        """Evaluates as `keras.Model.evaluate`; ``x`` may be texts."""
-        if isinstance(x, dict) or "_use_cached_eval_dataset" in kwargs:
-            return super().evaluate(x, y, *args, **kwargs)
-        x, y = self.inputs_of(x, y)
-        return super().evaluate(x, y, *args, **kwargs)
-
-    def predict(self, x, batch_size: int | None = None, verbose="auto", steps=None, callbacks=None):
+    def predict(self, x, batch_size: int | None = None, *args, **kwargs):
         """Predicts as `keras.Model.predict`; ``x`` may be texts.
 
         Texts are grouped by length, and what comes back, in their order, is only what the task is about
         (``text_outputs``), not the encoder's layers.
         """
-        found = None if isinstance(x, dict) else self.as_texts(x)
+        found = None if isinstance(x, dict) and "text" not in x else self.as_texts(x)
         if found is None:
-            return super().predict(self.inputs_of(x)[0], batch_size, verbose, steps, callbacks)
+            return super().predict(x, batch_size, *args, **kwargs)
         return self.predict_inputs(self.preprocess(*found), batch_size or 32)
+
+    def predict_on_batch(self, x):
+        """Predicts one batch as `keras.Model.predict_on_batch`; of texts the outputs are those of `predict`."""
+        found = None if isinstance(x, dict) and "text" not in x else self.as_texts(x)
+        return super().predict_on_batch(x) if found is None else self.predict(x, batch_size=max(1, len(found[0])))
 
     def predict_inputs(self, inputs: dict[str, np.ndarray], batch_size: int = 32) -> dict[str, np.ndarray]:
         """The outputs of the task for inputs [N, S], in batches of about one length, in the order of the inputs."""
@@ -235,81 +273,19 @@ class TakesTexts:
         return predict_in_order(self, inputs, batch_size, list(self.text_outputs), filling=self.text_outputs)
 
     def trimmed(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """A batch without the positions that are padding in all of its examples. XLA and TPUs keep one shape."""
+        """A batch without the positions that are padding in all of its examples. XLA and TPUs keep one shape, as do
+        metrics of a user's own that see positions."""
         mask = inputs.get("input_mask")
+        if self.label_name in self.sequence_inputs and any(each.is_custom for each in self._objective.metrics):
+            return inputs
         if mask is None or len(mask.shape) != 2 or self.jit_compile:
             return inputs
         if "TPU" in type(self.distribute_strategy).__name__:
             return inputs
         places = ops.where(ops.not_equal(mask, 0), ops.arange(1, ops.shape(mask)[1] + 1, dtype="int32"), 0)
         width = ops.maximum(ops.max(places), 1)
+        of_positions = {*self.sequence_inputs, *(("sample_weight",) if self.label_name in self.sequence_inputs else ())}
         return {
-            name: value[:, :width] if name in self.sequence_inputs and len(value.shape) == 2 else value
+            name: value[:, :width] if len(value.shape) == 2 and name in of_positions else value
             for name, value in inputs.items()
         }
-
-
-def as_texts(x) -> tuple[list, list | None] | None:
-    """The texts that ``x`` holds, and the second texts of pairs; None where ``x`` is something else.
-
-    Args:
-        x: a text; a list, an array or a tensor of texts; a tuple of two of these; a list of pairs.
-
-    Raises:
-        ValueError: there is no text, one of many is none, or the two of a tuple differ in number.
-
-    Example:
-        >>> as_texts("one"), as_texts(["one", "two"]), as_texts((["a", "b"], ["c", "d"]))
-        ((['one'], None), (['one', 'two'], None), (['a', 'b'], ['c', 'd']))
-        >>> as_texts([("a", "c"), ("b", "d")]), as_texts({"input_ids": [[2]]})
-        ((['a', 'b'], ['c', 'd']), None)
-    """
-    if isinstance(x, str | bytes):
-        return [x], None
-    if isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], str | bytes):
-        first, second = _strings(x[0]), _strings(x[1])
-        if first is None or second is None:
-            return None
-        if len(first) != len(second):
-            raise ValueError(f"{len(first)} first texts and {len(second)} second ones: pairs have one of each")
-        return first, second
-    if isinstance(x, list) and x and isinstance(x[0], tuple | list) and x[0] and isinstance(x[0][0], str):
-        wrong = [i for i, pair in enumerate(x) if len(pair) != 2 or not all(isinstance(text, str) for text in pair)]
-        if wrong:
-            raise ValueError(f"number {wrong[0]} of the pairs is {x[wrong[0]]!r}; expected two texts")
-        return [pair[0] for pair in x], [pair[1] for pair in x]
-    found = _strings(x)
-    return None if found is None else (found, None)
-
-
-def _strings(x) -> list | None:
-    """Texts as a list; None where there are none."""
-    if isinstance(x, list | tuple):
-        if x == [] or x == ():
-            raise ValueError("there is no text")
-        if not any(isinstance(value, str | bytes) for value in x):
-            return None
-        values = list(x)
-    elif isinstance(x, np.ndarray) and x.dtype.kind in "USO":
-        values = x.tolist()
-    elif hasattr(x, "dtype") and _is_string(x) and hasattr(x, "numpy"):
-        values = x.numpy().tolist()
-    elif type(x).__module__.startswith("pandas") and hasattr(x, "tolist"):
-        return _strings(x.tolist())
-    else:
-        return None
-    for number, value in enumerate(values):
-        if not isinstance(value, str | bytes):
-            raise ValueError(f"number {number} of the texts is {value!r}, not a text")
-    return values
-
-
-def _is_string(x) -> bool:
-    return str(getattr(x.dtype, "name", x.dtype)).startswith(("string", "str", "bytes"))
-
-
-def _has_strings(spec: Sequence | Any) -> bool:
-    """Whether a data set's first component is texts, or a pair of texts."""
-    while isinstance(spec, tuple) and spec:
-        spec = spec[0]
-    return hasattr(spec, "dtype") and _is_string(spec)

@@ -74,7 +74,8 @@ def answer_positions(inputs: dict[str, np.ndarray], answers: Sequence[tuple[int,
     for number, answer in enumerate(answers):
         if answer is None:
             continue
-        if len(answer) != 2 or not 0 <= answer[0] < answer[1]:
+        is_pair = isinstance(answer, list | tuple | np.ndarray) and len(answer) == 2
+        if not is_pair or not all(isinstance(x, int | np.integer) for x in answer) or not 0 <= answer[0] < answer[1]:
             raise ValueError(f"answer number {number} is {answer!r}; expected (start, end) in characters, or None")
         starts, ends = inputs["starts"][number], inputs["ends"][number]
         inside = (in_document[number] & (starts < answer[1]) & (ends > answer[0])).nonzero()[0]
@@ -92,7 +93,11 @@ def answer_positions(inputs: dict[str, np.ndarray], answers: Sequence[tuple[int,
 
 
 def piece_labels(
-    inputs: dict[str, np.ndarray], sentences: Sequence[Sequence[str]], labels: Sequence[Sequence[int]], ignored: int
+    inputs: dict[str, np.ndarray],
+    sentences: Sequence[Sequence[str]],
+    labels: Sequence[Sequence[int]],
+    ignored: int,
+    num_labels: int,
 ) -> np.ndarray:
     """The label of each word at its first piece.
 
@@ -100,19 +105,29 @@ def piece_labels(
         inputs: with offsets, of the words joined by one blank.
         sentences: N sentences as words.
         labels: a number for each word.
-        ignored: the label of all other pieces.
+        ignored: the label of all other pieces, which a word may have too.
+        num_labels: number of labels.
 
     Returns:
         int32 [N, S].
 
     Raises:
-        ValueError: words and labels of a sentence differ in number.
+        ValueError: words and labels of a sentence differ in number, or a label is no integer below ``num_labels``.
     """
     label_ids = np.full(inputs["input_ids"].shape, ignored, np.int32)
     lost = 0
     for row, (words, of_words) in enumerate(zip(sentences, labels, strict=True)):
+        if not isinstance(of_words, Sequence | np.ndarray) or isinstance(of_words, str):
+            raise ValueError(f"labels[{row}] is {of_words!r}; expected a list with a label for each word")
         if len(words) != len(of_words):
             raise ValueError(f"sentence number {row} has {len(words)} words and {len(of_words)} labels")
+        for place, label in enumerate(of_words):
+            is_integer = isinstance(label, int | np.integer) or (isinstance(label, float) and label.is_integer())
+            if not is_integer or not (0 <= label < num_labels or label == ignored):
+                raise ValueError(
+                    f"labels[{row}][{place}], of {words[place]!r}, is {label!r}; expected an integer from 0 to "
+                    f"{num_labels - 1}"
+                )
         first = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]  # where each word begins
         places = (inputs["starts"][row] >= 0).nonzero()[0]
         word_of = np.searchsorted(first, inputs["starts"][row][places], side="right") - 1

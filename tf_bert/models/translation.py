@@ -8,6 +8,8 @@ from keras import ops
 from tf_bert.backend import at_least_float32
 from tf_bert.layers.id_range import check_range, in_range
 from tf_bert.layers.scheduled_sampling import teacher_forcing_probability
+from tf_bert.trainer.checks import Expected, Integers
+from tf_bert.trainer.trainer import Scores
 
 
 class TranslationModel:
@@ -33,6 +35,22 @@ class TranslationModel:
         target_ids = ops.convert_to_tensor(target_ids)
         start = ops.full_like(target_ids[:, :1], self.config.start_id)
         return ops.concatenate([start, target_ids[:, :-1]], axis=1)
+
+    @property
+    def expected(self) -> Expected:
+        """Ids inside their vocabularies."""
+        size = self.config.vocab_size
+        source = getattr(self.config, "source_vocab_size", None) or size
+        return {"source_ids": Integers(source, "words"), "target_ids": Integers(size, "words")}
+
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The scores of words."""
+        return {"logits": Scores("loss", "softmax", self.config.vocab_size)}
+
+    def targets(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The words to write [B, T]."""
+        return {"logits": inputs["target_ids"]}
 
     def loss_weights(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """1 for each word to write."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from tf_bert.trainer.checks import refusal
+
 # What a collective of several workers raises where one has ended; where one was held up for 10 s, and counts as ended;
 # where one no longer answers, such as a machine without power.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
@@ -30,7 +32,9 @@ class StepFunction:
 
         def run(data):
             logs = strategy.run(step, args=(data,))
-            return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], logs)
+            logs = tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], logs)
+            with strategy.scope():  # where the metrics of Keras add their sums over replicas up
+                return logs | model.compiled_metrics_results()
 
         def run_next(iterator):
             return run(next(iterator))
@@ -61,6 +65,8 @@ class StepFunction:
         try:
             return self._execute(iterator)
         except tf.errors.InvalidArgumentError as error:
+            if refusal(error):
+                raise ValueError(refusal(error)) from None
             found = re.search(rf"{NOT_FINITE}\W*(\d+)", error.message)
             if not found:
                 raise
@@ -89,6 +95,20 @@ class StepFunction:
             except tf.errors.OutOfRangeError:
                 break
         return logs
+
+
+def refusing(function: Callable) -> Callable:
+    """``function``, but what `tf_bert.trainer.checks.checked` refuses is a ValueError of one line."""
+
+    def call(*arguments):
+        try:
+            return function(*arguments)
+        except tf.errors.InvalidArgumentError as error:
+            if refusal(error):
+                raise ValueError(refusal(error)) from None
+            raise
+
+    return call
 
 
 def worker_gone(error: Exception) -> ConnectionError:

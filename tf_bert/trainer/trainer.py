@@ -7,44 +7,27 @@ divides per replica, clips per replica, and cannot run several steps per executi
 """
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_bert.trainer.execution import NOT_FINITE, NonFiniteLossError, StepFunction
+from tf_bert.errors import PlainErrors
+from tf_bert.trainer.arrays import class_weights
+from tf_bert.trainer.checks import Expected, Integers, check_arrays, checked
+from tf_bert.trainer.compiled import Scores
+from tf_bert.trainer.doors import Doors
+from tf_bert.trainer.execution import NOT_FINITE, NonFiniteLossError, StepFunction, refusing
+from tf_bert.trainer.gradients import gradients_of
 from tf_bert.trainer.input_names import ALIASES, named_inputs
+from tf_bert.trainer.objective import ALONE, LABELS, Objective, WeightedMean
 from tf_bert.trainer.optimization import clip_by_norm, gradients_are_summed, sum_of_squares
 
-__all__ = ["NonFiniteLossError", "Trainer", "WeightedMean"]
+__all__ = ["NonFiniteLossError", "Scores", "Trainer", "WeightedMean"]
 
 
-class WeightedMean(keras.metrics.Metric):
-    """The sum of ``weight * value`` over the sum of ``weight``, both summed over all replicas by the caller."""
-
-    def __init__(self, name: str, dtype: str | None = None):
-        super().__init__(name=name, dtype=dtype)
-        # Every replica holds the same sums, so one of them is read; Keras's own metrics would add them up.
-        self.total = self.add_variable((), "zeros", dtype=self.dtype, aggregation="only_first_replica", name="total")
-        self.weight = self.add_variable((), "zeros", dtype=self.dtype, aggregation="only_first_replica", name="weight")
-
-    def update_state(self, total, weight) -> None:
-        """Adds sums over one global batch."""
-        self.total.assign_add(tf.cast(total, self.dtype))
-        self.weight.assign_add(tf.cast(weight, self.dtype))
-
-    def result(self) -> tf.Tensor:
-        """The mean; 0 where all weights are 0."""
-        return tf.math.divide_no_nan(self.total.value, self.weight.value)
-
-
-class _Trackers:
-    """Holds metrics where Keras does not look for them: they belong to a run, not to the saved model."""
-
-    def __init__(self, names, dtype: str):
-        self.metrics = {name: WeightedMean(name, dtype) for name in names}
-
-
-class Trainer(keras.Model):
+class Trainer(PlainErrors, Doors, keras.Model):
     """A `keras.Model` that brings its own losses, and trains alike on one device and on many.
 
     A subclass names its losses and says what they are, example by example; it never divides by a batch size. Each loss
@@ -52,18 +35,21 @@ class Trainer(keras.Model):
     inputs are a dict that holds the labels too; ``fit(x, y, sample_weight)`` puts ``y`` under ``label_name``, and
     ``sample_weight`` multiplies the weights of its example in every loss and metric.
 
-    ``fit`` and ``evaluate`` show ``loss`` (the mean over the batches, weighted by their number of examples), each loss
-    and each metric by name (exact weighted means over all examples), and ``fit`` also ``gradient_norm`` (before
-    clipping) and ``learning_rate`` of the last update. A loss that is named ``"loss"`` takes the place of the mean.
+    ``fit`` and ``evaluate`` show ``loss``, which is what is minimised, with what layers add (the mean over the batches,
+    weighted by their number of examples; of a model with one loss named ``"loss"`` the exact mean over all labels);
+    each loss and each metric by name (exact weighted means over all labels); and ``fit`` also ``gradient_norm`` (before
+    clipping) and ``learning_rate`` of the last update.
 
-    Compiled with Keras's own ``loss=``, or without ``loss_names``, a model takes Keras's ordinary way, with Keras's
-    division per replica.
+    Losses and metrics of ``compile`` take the place of the model's own losses, and stand beside its metrics; an
+    overridden `compute_loss` takes the place of all losses. They see the outputs and labels of `scored_outputs`, which
+    are logits where those have an ``activation``: what Keras defines on probabilities is given the softmax or sigmoid.
 
     Attributes:
         loss_names: names of the losses, as in the dicts that `per_example_losses` and `loss_weights` return.
         metric_names: names of the further metrics, as in the dict that `per_example_metrics` returns.
         weight_epsilon: what is added to the weight sum of a loss in training: ``{"masked_lm_loss": 1e-5}`` in BERT.
         label_name: the key of ``inputs`` under which ``fit(x, y)`` puts ``y``.
+        label_names: the keys of ``inputs`` without which the losses cannot be computed.
         input_names: the keys of ``inputs`` that ``call`` and the losses read; any other is refused, and aliases are
             taken (`tf_bert.trainer.input_names`). Empty in a model that takes any key.
         recompute: None, or False in a model that has blocks and heeds what ``compile`` sets here
@@ -98,6 +84,7 @@ class Trainer(keras.Model):
     metric_names: tuple[str, ...] = ()
     weight_epsilon: dict[str, float] = {}
     label_name: str | None = None
+    label_names: tuple[str, ...] = ()
     input_names: tuple[str, ...] = ()
     recompute: bool | None = None
 
@@ -105,12 +92,11 @@ class Trainer(keras.Model):
         if "outputs" in kwargs:
             raise TypeError(f"{type(self).__name__} is subclassed, not made from inputs and outputs: use keras.Model")
         super().__init__(**kwargs)
-        names = dict.fromkeys(("loss", *self.loss_names, *self.metric_names))
-        self._trackers = _Trackers(names, self.variable_dtype)
-        self._own_losses = bool(self.loss_names)
+        self._objective = Objective(self)
         self._accumulation = 1
         self._epoch_steps = None
-        self._sliced = []
+        self._class_weights = None
+        self._data_error = None
         self.stop_evaluation = None  # asked before each batch of an evaluation, see `EvaluationStopped`
 
     def loss_weights(self, inputs: dict) -> dict:
@@ -144,6 +130,25 @@ class Trainer(keras.Model):
         """
         return {}
 
+    @property
+    def scored_outputs(self) -> dict[str, Scores]:
+        """The outputs that the losses and metrics of ``compile`` see, by name."""
+        if self.label_name is None:
+            return {}
+        return {"logits": Scores(self.loss_names[0] if self.loss_names else None)}
+
+    def targets(self, inputs: dict, outputs) -> dict:
+        """The labels of `scored_outputs`, by name of the output; what does not count has any label, and no weight."""
+        if self.label_name is None:  # as they were given, by output
+            given = {name.removeprefix(LABELS): y for name, y in inputs.items() if name.startswith(LABELS)}
+            return {name: given.get(name, given.get("")) for name in self._objective.outputs}
+        return dict.fromkeys(self.scored_outputs, inputs.get(self.label_name))
+
+    @property
+    def expected(self) -> Expected:
+        """What the inputs may hold, by name, see `tf_bert.trainer.checks`."""
+        return {}
+
     def __call__(self, *args, **kwargs):
         """Calls the model as Keras does, with the inputs under our names."""
         given = sorted({*self.input_names, *ALIASES} & kwargs.keys()) if self.input_names else []
@@ -173,12 +178,27 @@ class Trainer(keras.Model):
         return inputs
 
     def compile(
-        self, optimizer="rmsprop", *, gradient_accumulation_steps: int = 1, recompute: bool = False, **kwargs
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        loss_weights=None,
+        metrics=None,
+        weighted_metrics=None,
+        *,
+        gradient_accumulation_steps: int = 1,
+        recompute: bool = False,
+        **kwargs,
     ) -> None:
         """Configures training, as `keras.Model.compile`.
 
         Args:
             optimizer: any Keras optimizer; `tf_bert.trainer.optimization.create_optimizer` makes BERT's.
+            loss: the loss to minimise instead of the model's own, in every form that Keras takes: for all outputs, or a
+                list or dict by output.
+            loss_weights: what the losses of several outputs are multiplied by.
+            metrics: further metrics, in every form that Keras takes. An example counts whatever its ``sample_weight``
+                is, unless it is 0.
+            weighted_metrics: metrics for which ``sample_weight`` counts.
             gradient_accumulation_steps: into how many micro-batches a batch is split. The update is that of the whole
                 batch; memory grows with the micro-batch only, and steps count updates.
             recompute: whether the blocks of a deep model compute their activations again in the backward pass instead
@@ -188,14 +208,19 @@ class Trainer(keras.Model):
         """
         if gradient_accumulation_steps < 1:
             raise ValueError(f"gradient_accumulation_steps is {gradient_accumulation_steps}; it has to be at least 1")
-        self._own_losses = bool(self.loss_names) and kwargs.get("loss") is None
-        for name in ("metrics", "weighted_metrics", "loss_weights"):
-            if self._own_losses and kwargs.get(name) is not None:
-                raise ValueError(f"{type(self).__name__} has its own losses and metrics, and cannot take {name} too")
-        super().compile(optimizer, **kwargs)
+        if type(self).compute_metrics is not keras.Model.compute_metrics:
+            raise ValueError(
+                f"{type(self).__name__} overrides compute_metrics, which is not called here: give metrics= to compile, "
+                "or override per_example_metrics"
+            )
+        given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "weighted_metrics": weighted_metrics}
+        with self.distribute_strategy.scope():
+            overridden = type(self).compute_loss is not Trainer.compute_loss
+            objective = Objective(self, **given, is_overridden=overridden)
+        super().compile(optimizer, **given, **kwargs)
         if getattr(self.optimizer, "_distribution_strategy", self.distribute_strategy) is not self.distribute_strategy:
             raise ValueError("model and optimizer were made under different strategies: make both in strategy.scope()")
-        self._accumulation = gradient_accumulation_steps
+        self._objective, self._accumulation = objective, gradient_accumulation_steps
         able = [model for model in self._flatten_layers() if getattr(model, "recompute", None) is not None]
         if recompute and not able:
             raise ValueError(
@@ -203,48 +228,130 @@ class Trainer(keras.Model):
             )
         for model in able:
             model.recompute = recompute
-        self._compile_config.config |= {
-            "gradient_accumulation_steps": gradient_accumulation_steps,
-            "recompute": recompute,
-        }
+        self._recomputes = recompute
+
+    def get_compile_config(self) -> dict | None:
+        """What `compile_from_config` needs."""
+        config = super().get_compile_config()
+        ours = {"gradient_accumulation_steps": self._accumulation, "recompute": getattr(self, "_recomputes", False)}
+        return config and config | ours
 
     def compile_from_config(self, config: dict) -> None:
         """Compiles a loaded model as the saved one was, with the optimizer's slots."""
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built:
+        if self.built and self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """What ``fit`` and ``evaluate`` report, in order."""
-        return list(self._trackers.metrics.values()) if self._own_losses else super().metrics
+        return [*self._objective.trackers.values(), *(each.metric for each in self._objective.metrics)]
+
+    def reset_metrics(self) -> None:
+        """Begins all metrics anew, on all replicas."""
+        with self.distribute_strategy.scope():
+            super().reset_metrics()
+
+    def get_metrics_result(self) -> dict:
+        """The metrics so far, over all replicas."""
+        with self.distribute_strategy.scope():
+            means = {name: tracker.result() for name, tracker in self._objective.trackers.items()}
+            return means | self._objective.results()
+
+    def compiled_metrics_results(self) -> dict:
+        """The metrics of ``compile`` so far; call it outside of replicas, in the scope of the strategy."""
+        return self._objective.results()
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training: bool = True):
+        """The loss of a batch, as in Keras; an override is what is minimised, a mean over examples.
+
+        Args:
+            x: the inputs.
+            y: the labels, where they are not among the inputs.
+            y_pred: the outputs of the model.
+            sample_weight: weights, or None.
+            training: whether this is a training step.
+        """
+        inputs = self._inputs((x, y, sample_weight), labels=True)
+        return self._objective.loss(inputs, y_pred) + sum(tf.cast(loss, self._objective.dtype) for loss in self.losses)
+
+    def check(self, x, y=None, for_labels: bool = False) -> None:
+        """Raises ValueError where inputs or labels, of all examples, are not what the model expects."""
+        inputs = self._merged(x, y)
+        self._check_labels(inputs, for_labels)
+        check_arrays(inputs, self._expected(for_labels))
+
+    def _check_labels(self, inputs: dict, needed: bool) -> None:
+        missing = [name for name in self.label_names if name not in inputs]
+        if needed and missing and self._objective.is_own:
+            where = "as y, or in the dict of inputs" if missing == [self.label_name] else "in the dict of inputs"
+            raise ValueError(
+                f"{type(self).__name__} learns from {' and '.join(missing)}, found nowhere: expected {where}"
+            )
+
+    def _expected(self, for_labels: bool) -> Expected:
+        """`expected`, without labels where the losses are not ours to check them for."""
+        labels = {*self.label_names, self.label_name}
+        checks = for_labels and self._objective.takes_own_labels
+        return {name: rule for name, rule in self.expected.items() if checks or name not in labels}
+
+    def weigh_classes(self, class_weight: Mapping | Any) -> None:
+        """Sets the weight of each label for the steps of training that follow; None for none.
+
+        Raises:
+            ValueError: the model has no single labels, or a key or a weight is wrong.
+        """
+        rule = self.expected.get(self.label_name)
+        if class_weight is not None and not (isinstance(rule, Integers) and rule.classes):
+            kind = f" of kind {self.kind!r}" if hasattr(self, "kind") else ""
+            raise ValueError(
+                f"class_weight is for one label of several; {type(self).__name__}{kind} takes sample_weight, a weight "
+                "for each example"
+            )
+        weights = None if class_weight is None else class_weights(class_weight, rule.size)
+        if (weights is None) != (self._class_weights is None) or (
+            weights is not None and any(weights != self._class_weights)
+        ):
+            self.train_function = None  # the weights are part of its graph
+        self._class_weights = weights
 
     def train_step(self, data) -> dict:
         """One update from one batch, on one replica. Returns the logs."""
-        if not self._own_losses:
-            return super().train_step(data)
-        replica = tf.distribute.get_replica_context()
-        inputs = self.trimmed(self._inputs(data))
+        if self.optimizer is None:
+            raise ValueError(f"{type(self).__name__} was compiled without an optimizer: compile('adam') before fit")
+        replica, objective = tf.distribute.get_replica_context(), self._objective
+        inputs = self.trimmed(self._checked_inputs(data, labels=True))
+        inputs = self._with_class_weights(inputs)
         step = tf.convert_to_tensor(self.optimizer.iterations)
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
-        weights, examples = self._summed_weights(inputs, self._accumulation)
-        loss_scale = tf.cast(self.optimizer.scale_loss(1.0), weights.dtype)
+        divisors, examples = objective.divisors(inputs, self._accumulation)
+        loss_scale = tf.cast(self.optimizer.scale_loss(1.0), divisors.dtype)
 
         position = step * replica.num_replicas_in_sync + tf.cast(replica.replica_id_in_sync_group, step.dtype)
-        differentiate = self._gradients
+        moved, sliced = self._moved_variables(), []
+
+        def differentiate(inputs, divisors, position):
+            forward = functools.partial(self._forward, divisors=divisors, loss_scale=loss_scale, training=True)
+            *found, sliced[:] = gradients_of(
+                forward, inputs, position, moved, self._accumulation, objective.zeros, self._clips_slices()
+            )
+            return found
+
         if self.jit_compile:  # only what lies between the collectives
             differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
-        gradients, sums, slices = differentiate(inputs, tf.math.divide_no_nan(loss_scale, weights), position)
+        gradients, sums, slices = differentiate(inputs, divisors, position)
         given = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        moved = self._moved_variables()
+        if not given:
+            why = "has no variable to train that the loss depends on" if objective.terms else "has no loss of its own"
+            raise ValueError(f"{type(self).__name__} {why}; compile(loss=...) takes one for each output with labels")
         variables, gradients = [moved[i] for i in given], [gradients[i] for i in given]
         gradients, sums, slices = replica.all_reduce(tf.distribute.ReduceOp.SUM, (gradients, sums, slices))
 
         # The sums of a step that float16 overflow makes the optimizer skip must not spoil the epoch's.
         finite = tf.reduce_all(tf.math.is_finite(sums))
-        logs = self._update_trackers(tf.where(finite, sums, 0.0), weights, tf.where(finite, examples, 0.0))
-        merged = [gradient for i, gradient in zip(given, gradients, strict=True) if i not in self._sliced]
-        norm = tf.sqrt(sum_of_squares(merged) + slices) / tf.cast(loss_scale, gradients[0].dtype)
+        logs = objective.update(tf.where(finite, sums, 0.0), divisors, tf.where(finite, examples, 0.0))
+        merged = [gradient for i, gradient in zip(given, gradients, strict=True) if i not in sliced]
+        norm = tf.sqrt(tf.cast(sum_of_squares(merged), slices.dtype) + slices) / loss_scale
         if self._clips_slices():
             gradients = clip_by_norm(gradients, norm, self._own_optimizer().global_clipnorm)
         with tf.control_dependencies([self._check_finite(sums, norm, step)]), gradients_are_summed(self.optimizer):
@@ -253,20 +360,23 @@ class Trainer(keras.Model):
 
     def test_step(self, data) -> dict:
         """Losses and metrics of one batch, on one replica, without an update. Returns the logs."""
-        if not self._own_losses:
-            return super().test_step(data)
-        inputs = self.trimmed(self._inputs(data))
-        weights, examples = self._summed_weights(inputs)
+        inputs = self.trimmed(self._checked_inputs(data, labels=True))
+        divisors, examples = self._objective.divisors(inputs)
         measure = functools.partial(self._forward, training=False)
         if self.jit_compile:
             measure = tf.function(measure, jit_compile=True, autograph=False)
-        _, sums = measure(inputs, tf.zeros_like(weights), tf.zeros((), tf.int64))
+        _, sums = measure(inputs, tf.zeros((), tf.int64), divisors, tf.ones_like(examples))
         sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
-        return self._update_trackers(sums, weights, examples)
+        return self._objective.update(sums, divisors, examples)
 
     def predict_step(self, data):
         """The model's outputs for one batch."""
-        return self(self._inputs(data), training=False) if self._own_losses else super().predict_step(data)
+        inputs = self._checked_inputs(data, labels=False)
+        run = functools.partial(self, training=False)
+        # Outside of what XLA compiles, where nothing can be refused; on several replicas Keras cannot compile at all.
+        if self.jit_compile and self.distribute_strategy.num_replicas_in_sync == 1:
+            run = tf.function(run, jit_compile=True, autograph=False)
+        return run(self._call_inputs(inputs))
 
     def _moved_variables(self) -> list[keras.Variable]:
         """The trainable variables that the optimizer does not hold fast."""
@@ -293,132 +403,85 @@ class Trainer(keras.Model):
         """
         return [(seed, seed.value + tf.stack([tf.zeros_like(position), 1024 * position])) for seed in self.seed_state()]
 
-    def _inputs(self, data) -> dict:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if not isinstance(x, dict):
+    def _merged(self, x, y=None) -> dict:
+        """Inputs and labels in one dict, under our names."""
+        if not isinstance(x, Mapping) and not self.input_names and not self.loss_names and hasattr(x, "shape"):
+            x = {ALONE: x}
+        if not isinstance(x, Mapping):
+            self.named(x)  # which says what a model with names takes
             raise ValueError(f"{type(self).__name__} takes a dict of inputs, not a {type(x).__name__}")
-        inputs = dict(x)
-        if isinstance(y, dict):
+        inputs, of_outputs = dict(x), {}
+        if isinstance(y, Mapping) and self.label_name is None:
+            of_outputs = {LABELS + name: value for name, value in y.items() if name in self._objective.outputs}
+            y = {name: value for name, value in y.items() if LABELS + name not in of_outputs}
+        if isinstance(y, Mapping):
             inputs |= y
-        elif y is not None and self.label_name is None:
+        elif y is not None and self.label_name is not None:
+            inputs[self.label_name] = y
+        elif y is not None and self._objective.is_own:
             raise ValueError(f"{type(self).__name__} takes its labels in the dict of inputs, not as y")
         elif y is not None:
-            inputs[self.label_name] = y
-        inputs = self.named(inputs)
+            of_outputs[LABELS] = y
+        return dict(self.named(inputs)) | of_outputs
+
+    def _inputs(self, data, labels: bool) -> dict:
+        """Inputs, labels and weights of one batch in one dict."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        inputs = self._merged(x, y)
+        self._check_labels(inputs, labels)
         return inputs if sample_weight is None else {**inputs, "sample_weight": sample_weight}
 
-    def _weighted(self, inputs: dict, weights):
-        """``weights`` times the sample weights, in the precision of the sums."""
-        weights = tf.cast(weights, self.variable_dtype)
-        if "sample_weight" not in inputs:
-            return weights
-        sample_weight = tf.cast(inputs["sample_weight"], weights.dtype)
-        return weights * tf.reshape(sample_weight, [-1] + [1] * (weights.shape.rank - 1))
+    def _call_inputs(self, inputs: dict):
+        """What ``call`` is given: without labels of outputs, and alone what is given alone."""
+        given = {name: value for name, value in inputs.items() if not name.startswith(LABELS)}
+        return given.get(ALONE, given)
 
-    def _summed_weights(self, inputs: dict, passes: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
-        """What losses are divided by, [losses + 1], and the number of examples.
+    def _checked_inputs(self, data, labels: bool) -> dict:
+        inputs = self._inputs(data, labels)
+        tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+        if not self.built:
+            self(self._call_inputs(tensors), training=False)
+        return checked(tensors, self._expected(labels))
 
-        A loss of ours is divided by its weights, summed over the global batch; what layers add (such as regularization)
-        by the number of forward passes in which they do, of which this replica makes ``passes``.
-        """
-        weights = self.loss_weights(inputs)
-        sums = [tf.reduce_sum(self._weighted(inputs, weights[name])) for name in self.loss_names]
-        some = tf.nest.flatten(inputs)[0]
-        examples = tf.math.count_nonzero(inputs.get("sample_weight", tf.ones(tf.shape(some)[0])), dtype=sums[0].dtype)
-        sums = tf.stack([*sums, tf.cast(passes, examples.dtype), examples])
-        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
-        epsilon = tf.constant([self.weight_epsilon.get(name, 0.0) for name in self.loss_names] + [0.0], sums.dtype)
-        return sums[:-1] + epsilon, sums[-1]
+    def _with_class_weights(self, inputs: dict) -> dict:
+        """The inputs with sample weights multiplied by the weights of their labels."""
+        if self._class_weights is None:
+            return inputs
+        table = tf.constant(self._class_weights, self._objective.dtype)
+        labels = (
+            tf.squeeze(inputs[self.label_name], -1)
+            if inputs[self.label_name].shape[-1] == 1
+            else inputs[self.label_name]
+        )
+        of_labels = tf.gather(table, tf.clip_by_value(tf.cast(labels, tf.int32), 0, len(self._class_weights) - 1))
+        return inputs | {"sample_weight": self._objective.weighted(inputs, of_labels)}
 
-    def _forward(self, inputs: dict, factors, position, training: bool):
+    def _forward(self, inputs: dict, position, divisors, loss_scale, training: bool):
         """One forward pass.
 
         Args:
             inputs: a batch or micro-batch of this replica.
-            factors: what each loss's weighted sum is multiplied by, and what layers add, [losses + 1].
             position: which forward pass of the run this is, int64.
+            divisors: see `Objective.divisors`.
+            loss_scale: what the loss is multiplied by.
             training: whether dropout is on.
 
         Returns:
             The loss to differentiate, this replica's share of the whole; and total and weight of each loss, of what
             layers add, and of each metric, [losses + 1 + metrics, 2], to be added over replicas and micro-batches.
         """
+        objective, given = self._objective, self._call_inputs(inputs)
         with keras.StatelessScope(self._dropout_seeds(position), collect_losses=True) as scope:
-            outputs = self(inputs, training=training)
-        added = [*scope.losses, *self._get_regularization_losses()]
+            outputs = self(given, training=training)
+        added = [*scope.losses, *self.losses]  # those of this call, and regularization
         for variable in self.non_trainable_weights if training else ():  # such as the means of BatchNormalization
             value = scope.get_current_value(variable)
             if value is not None:
                 variable.assign(value)
-        values, weights = self.per_example_losses(inputs, outputs), self.loss_weights(inputs)
-        metrics = self.per_example_metrics(inputs, outputs)
-
-        def total(value, weight):
-            weight = self._weighted(inputs, weight)
-            return tf.reduce_sum(tf.cast(value, weight.dtype) * weight), tf.reduce_sum(weight)
-
-        sums = [total(values[name], weights[name]) for name in self.loss_names]
-        sums.append((tf.cast(sum(added, 0.0), factors.dtype), tf.ones([], factors.dtype)))
-        loss = tf.add_n([factor * value for factor, (value, _) in zip(tf.unstack(factors), sums, strict=True)])
-        return loss, tf.stack(sums + [total(*metrics[name]) for name in self.metric_names])
-
-    def _gradients(self, inputs: dict, factors, position):
-        """Gradients of this replica's share of the loss, the sums of `_forward`, and the squares of unmerged slices.
-
-        A gradient is None where there is none. The squares are those of the variables in ``_sliced``.
-        """
-
-        def differentiate(inputs, position):
-            with tf.GradientTape() as tape:
-                loss, sums = self._forward(inputs, factors, position, training=True)
-            gradients = tape.gradient(loss, self._moved_variables())
-            slices = [(i, g) for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
-            self._sliced = [i for i, _ in slices] if self._clips_slices() else []
-            squares = sum_of_squares([g for _, g in slices]) if self._sliced else tf.zeros([], loss.dtype)
-            gradients = [gradient if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
-            return gradients, sums, squares
-
-        if self._accumulation == 1:
-            return differentiate(inputs, position)
-        micro_batches = _split(inputs, self._accumulation)
-        with_gradient = []
-
-        def add_micro_batch(i, total_gradients, total_sums, total_squares):
-            gradients, sums, squares = differentiate(
-                {name: value[i] for name, value in micro_batches.items()},
-                position * self._accumulation + tf.cast(i, position.dtype),
-            )
-            with_gradient[:] = [gradient is not None for gradient in gradients]
-            gradients = [
-                total if gradient is None else total + gradient
-                for total, gradient in zip(total_gradients, gradients, strict=True)
-            ]
-            return i + 1, gradients, total_sums + sums, total_squares + squares
-
-        _, gradients, sums, squares = tf.while_loop(
-            lambda i, *_: i < self._accumulation,
-            add_micro_batch,
-            (
-                0,
-                [tf.zeros(variable.shape, variable.dtype) for variable in self._moved_variables()],
-                tf.zeros([len(self.loss_names) + 1 + len(self.metric_names), 2], factors.dtype),
-                tf.zeros([], factors.dtype),
-            ),
-            parallel_iterations=1,
-        )
-        gradients = [gradient if has else None for gradient, has in zip(gradients, with_gradient, strict=True)]
-        return gradients, sums, squares
-
-    def _update_trackers(self, sums, weights, examples) -> dict:
-        """Adds global sums to the metrics and returns their values so far."""
-        trackers = self._trackers.metrics
-        if "loss" not in self.loss_names:
-            loss = tf.reduce_sum(tf.math.divide_no_nan(sums[: len(self.loss_names) + 1, 0], weights))
-            trackers["loss"].update_state(loss * examples, examples)
-        for name, row in zip([*self.loss_names, None, *self.metric_names], tf.unstack(sums), strict=True):
-            if name is not None:
-                trackers[name].update_state(row[0], row[1])
-        return {name: tracker.result() for name, tracker in trackers.items()}
+        sums = objective.sums(inputs, outputs, added, divisors, training)
+        factors = tf.unstack(loss_scale * objective.factors / divisors[: len(objective.factors)])
+        loss = tf.add_n([factor * total for factor, (total, _) in zip(factors, sums[: len(factors)], strict=True)])
+        return loss, tf.stack(sums)
 
     def _check_finite(self, sums, norm, step) -> tf.Operation:
         finite = tf.reduce_all(tf.math.is_finite(sums)) & tf.math.is_finite(norm)
@@ -427,6 +490,8 @@ class Trainer(keras.Model):
         return tf.debugging.Assert(finite, [NOT_FINITE, step])
 
     def _make_function(self, step_function) -> StepFunction:
+        with self.distribute_strategy.scope():
+            self._objective.build()
         return StepFunction(self, step_function)
 
     def make_train_function(self, force: bool = False) -> None:
@@ -435,11 +500,13 @@ class Trainer(keras.Model):
         self.train_function.start(self._epoch_steps)
 
     def make_predict_function(self, force: bool = False) -> None:
-        """Makes what ``predict`` calls. Keras's cannot compile one function for the variables of several replicas."""
-        jit_compile = self.jit_compile
-        self.jit_compile = jit_compile and self.distribute_strategy.num_replicas_in_sync == 1
+        """Makes what ``predict`` calls for each batch; `predict_step` compiles what is inside of it."""
+        if self.predict_function is not None and not force:
+            return
+        jit_compile, self.jit_compile = self.jit_compile, False
         super().make_predict_function(force)
         self.jit_compile = jit_compile
+        self.predict_function = refusing(self.predict_function)
 
     def make_test_function(self, force: bool = False) -> None:
         """Makes what ``evaluate`` calls for each execution."""
@@ -449,25 +516,8 @@ class Trainer(keras.Model):
     def _maybe_symbolic_build(self, iterator=None, data_batch=None) -> None:
         """Creates the optimizer's slots outside the replicas; Keras would average the ids of a batch over them."""
         self._epoch_steps = iterator and iterator.num_batches
-        if not self._own_losses or not self.built:
+        if not self.built:
             super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
-        elif not self.optimizer.built:
+        elif self.optimizer is not None and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
-
-
-def _split(inputs: dict, parts: int) -> dict:
-    """Cuts a batch [B, ...] into micro-batches [parts, B / parts, ...], filled up with examples of weight 0."""
-    first = tf.nest.flatten(inputs)[0]
-    size = tf.shape(first)[0] if first.shape[0] is None else first.shape[0]
-    micro_size = (size + parts - 1) // parts
-    padding = micro_size * parts - size
-    if not isinstance(padding, int) or padding:
-        inputs = {"sample_weight": tf.ones([size]), **inputs}
-
-    def split(name, value):
-        filling = tf.repeat(value[:1], padding, axis=0)
-        value = tf.concat([value, tf.zeros_like(filling) if name == "sample_weight" else filling], axis=0)
-        return tf.reshape(value, tf.concat([[parts, micro_size], tf.shape(value)[1:]], axis=0))
-
-    return {name: split(name, value) for name, value in inputs.items()}
