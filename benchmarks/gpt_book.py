@@ -95,7 +95,7 @@ def prepare(folder: Path, sizes: dict, steps: int):
     from tf_bert.configs import GPTConfig
     from tf_bert.data.language_modeling import input as blocks
     from tf_bert.models.gpt import GPT
-    from tf_bert.training.runs import set_seed
+    from tf_bert.training.recipe import set_seed
 
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(DATA / "corpora" / "austen.txt.gz", "rt", encoding="ascii") as file:

@@ -27,9 +27,9 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from tf_bert import BertClassifier, BertConfig, create_optimizer  # noqa: E402
+from tf_bert.data.finetuning.batches import shuffled_batches  # noqa: E402
 from tf_bert.data.tfrecord.files import decode_example, read_records  # noqa: E402
 from tf_bert.trainer.execution import StepFunction  # noqa: E402
-from tf_bert.training.finetuning import shuffled_batches  # noqa: E402
 
 LENGTH, BATCH, EXAMPLES = 128, 32, 3200
 

@@ -31,6 +31,7 @@ from tf_bert.configs import Seq2SeqConfig, TransformerConfig
 from tf_bert.data.translation.input import Batching, find_translation_records, train_dataset
 from tf_bert.tokenization.subwords import load_subwords
 from tf_bert.training import translation
+from tf_bert.training.options import TranslationOptions
 
 TWIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plain_translation.py")
 KEEP = ("num_hidden_layers", "num_attention_heads", "layer_norm_epsilon", "hidden_dropout_prob", "hidden_size")
@@ -85,7 +86,7 @@ def twin(folder, arguments):
 
 def write_job(folder, model, arguments, options, batches, steps, save_every=0):
     """What `plain_translation.py` reads."""
-    config, schedule = model.config.to_dict(), options.make_schedule()
+    config, schedule = model.config.to_dict(), translation.make_schedule(options)
     job = {
         "model": arguments.model,
         "config": {name: config[name] for name in KEEP if name in config},
@@ -124,9 +125,7 @@ def main():
     keras.utils.set_random_seed(1)
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     steps = 6 if arguments.speed else arguments.steps
-    options = translation.TranslationOptions(
-        learning_rate=arguments.rate, num_warmup_steps=100, jit_compile=arguments.xla
-    )
+    options = TranslationOptions(learning_rate=arguments.rate, num_warmup_steps=100, xla=arguments.xla)
     source_size = None
     if arguments.speed:
         shape, vocab_size = (16, 32), 8000
@@ -141,7 +140,7 @@ def main():
         batching = Batching(arguments.batch_tokens, pad_to_bucket=arguments.xla)
         batches = numbers(train_dataset(records, batching, seed=0), steps)
 
-    model = translation.build_model(make_config(arguments, vocab_size, source_size), options)
+    model = translation.Translation(make_config(arguments, vocab_size, source_size), options=options).build()
     print(f"{arguments.model}, {model.count_params():,} parameters, dropout {arguments.dropout}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         write_job(folder, model, arguments, options, batches, steps)

@@ -38,7 +38,8 @@ from tf_bert.decoding.translation import translate
 from tf_bert.models.translator import average_checkpoints
 from tf_bert.tokenization.subwords import load_subwords
 from tf_bert.training import translation
-from tf_bert.training.runs import set_seed
+from tf_bert.training.options import TranslationOptions
+from tf_bert.training.recipe import set_seed
 
 
 def cpu_seconds(who) -> float:
@@ -55,8 +56,8 @@ def train_ours(config, records, folder, options):
 def train_twin(config, records, folder, options, arguments):
     os.makedirs(folder, exist_ok=True)
     set_seed(options.seed)
-    model = translation.build_model(config, options)  # as train_translation makes it
-    batches = numbers(train_dataset(records, Batching(options.train_batch_size), seed=options.seed), arguments.steps)
+    model = translation.Translation(config, options=options).build()  # as train_translation makes it
+    batches = numbers(train_dataset(records, Batching(options.batch_tokens), seed=options.seed), arguments.steps)
     write_job(folder, model, arguments, options, batches, arguments.steps, arguments.steps // arguments.saves)
     before = cpu_seconds(resource.RUSAGE_CHILDREN)
     subprocess.run([arguments.peer_python, TWIN, folder], check=True)
@@ -74,7 +75,7 @@ def write_scores(config, records, arguments, tokenizers):
     data, out = arguments.data_dir, arguments.output_dir
     sources, references = (list(read_lines(f"{data}/heldout.{side}.txt")) for side in ("source", "target"))
     sources, references = sources[: arguments.heldout], references[: arguments.heldout]
-    model = translation.build_model(config, translation.TranslationOptions())
+    model = translation.Translation(config).build()
     variables = model_variables(model)
 
     def write(line, translations):
@@ -125,14 +126,14 @@ def main():
     tokenizers = [load_subwords(path) for path in records.vocab_files()]
     shared = records.sidecar["source_vocab_sha256"] == records.sidecar["target_vocab_sha256"]
     config = make_config(arguments, tokenizers[1].vocab_size, None if shared else tokenizers[0].vocab_size)
-    options = translation.TranslationOptions(
+    options = TranslationOptions(
         num_train_steps=arguments.steps,
-        train_batch_size=arguments.batch_tokens,
+        batch_tokens=arguments.batch_tokens,
         learning_rate=arguments.rate,
         num_warmup_steps=arguments.warmup,
         schedule="linear",
         save_checkpoints_steps=arguments.steps // arguments.saves,
-        keep_checkpoints=arguments.saves + 1,
+        keep_checkpoint_max=arguments.saves + 1,
     )
     ours, twin = f"{arguments.output_dir}/ours", f"{arguments.output_dir}/twin"
     for what in arguments.do.split(","):

@@ -21,7 +21,7 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages([str(PACKAGE)],
 # Each room has a floor of its own; a module imports from its own room and from floors below, wherever the import is
 # written. Modules at the top of the package count as rooms.
 FLOORS = """
-version progress memory files registration errors
+version progress memory files registration errors options
 json_files
 configs
 tokenization

@@ -9,8 +9,8 @@ from tf_bert import BertClassifier, BertConfig, BertForPreTraining, FullTokenize
 from tf_bert.commands import run_classifier
 from tf_bert.data.finetuning.label_list import check_labels, note_labels, noted_labels
 from tf_bert.tokenization import save_vocab
-from tf_bert.training import runs
-from tf_bert.training.finetuning import FineTuningOptions, compiled
+from tf_bert.training import initial
+from tf_bert.training.finetuning import FineTuning
 
 CONFIG = BertConfig(12, 8, 1, 2, 16, max_position_embeddings=16, type_vocab_size=2)
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] Sun Rain sun rain is it not".split()
@@ -32,29 +32,29 @@ def checkpoints(tmp_path_factory):
 
 @pytest.mark.parametrize("format", ["google", "huggingface", "keras", "weights"])
 def test_a_run_begins_with_weights_of_any_format(checkpoints, format, tmp_path, capsys):
-    options = FineTuningOptions(num_train_steps=2)
-    model = compiled(lambda: BertClassifier(CONFIG, num_labels=3), options, runs.tf.distribute.get_strategy())
-    state = runs.begin(model, str(tmp_path), options, {}, checkpoints[format])
+    task = FineTuning(lambda: BertClassifier(CONFIG, num_labels=3), {"input_ids": np.ones([64, 2], np.int32)})
+    model = task.build()
+    state = task.begin(model, str(tmp_path), checkpoints[format])
     assert state.step == 0 and "steps and moments begin at 0" in capsys.readouterr().err
     ours, theirs = model.bert.get_embedding_table(), checkpoints["model"].bert.get_embedding_table()
     np.testing.assert_array_equal(ours, theirs)
     assert int(model.optimizer.iterations) == 0
     with pytest.raises(ValueError, match="has no value for output_.*train first"):
-        runs.load_for_evaluation(model, tmp_path, checkpoints[format])
+        initial.load_for_evaluation(model, tmp_path, checkpoints[format])
 
 
 def test_a_prefix_without_a_configuration_beside_it(checkpoints, tmp_path):
     for path in checkpoints["folder"].glob("g/bert_model.ckpt*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    assert runs.open_initial(tmp_path / "bert_model.ckpt", CONFIG).format == "google"
+    assert initial.open_initial(tmp_path / "bert_model.ckpt", CONFIG).format == "google"
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        runs.open_initial(tmp_path / "nowhere" / "bert_model.ckpt", CONFIG)
+        initial.open_initial(tmp_path / "nowhere" / "bert_model.ckpt", CONFIG)
 
 
 def test_another_activation_is_refused(checkpoints):
     other = BertConfig.from_dict(CONFIG.to_dict() | {"hidden_act": "gelu_erf"})
     with pytest.raises(ValueError, match="trained with hidden_act 'gelu'.*has 'gelu_erf'"):
-        runs.open_initial(checkpoints["huggingface"], other)
+        initial.open_initial(checkpoints["huggingface"], other)
 
 
 def test_what_lies_beside_the_checkpoint_needs_no_flags(checkpoints, tmp_path, capsys):

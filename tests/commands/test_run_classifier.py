@@ -11,13 +11,15 @@ import tensorflow as tf
 from tf_bert import BertClassifier, BertConfig, BertQuestionAnswering, BertTokenClassifier
 from tf_bert.checkpoints import google
 from tf_bert.commands import run_classifier
+from tf_bert.data.finetuning.batches import shuffled_batches
+from tf_bert.data.finetuning.classifier import evaluation_figures
 from tf_bert.data.finetuning.glue import find_processor
 from tf_bert.data.finetuning.glue_scores import f1, matthews, pearson, spearman
 from tf_bert.data.tfrecord.files import decode_example, read_records
 from tf_bert.tokenization import FullTokenizer, save_vocab
 from tf_bert.trainer.optimization import global_norm
 from tf_bert.training.callbacks import read_log
-from tf_bert.training.finetuning import shuffled_batches, write_companions
+from tf_bert.training.finetuning import write_companions
 
 
 def golden_model(golden, cls, heads, **arguments):
@@ -244,8 +246,9 @@ def test_files_of_a_run(task, trained):
 def test_a_run_notes_its_kind_in_place_of_the_one_it_began_with(task, tmp_path):
     tokenizer = FullTokenizer(task / "vocab.txt")
     begun = dataclasses.replace(CONFIG, extra={"problem_type": "regression"})
+    models = {"multi": BertClassifier(begun, kind="multi"), "tags": BertTokenClassifier(begun)}
     for kind, noted in ("multi", "multi_label_classification"), ("tags", None):
-        write_companions(tmp_path / kind, begun, tokenizer, "BertForSequenceClassification", kind)
+        write_companions(tmp_path / kind, models[kind], tokenizer, kind)
         assert BertConfig.from_json_file(tmp_path / kind / "bert_config.json").extra.get("problem_type") == noted
 
 
@@ -312,7 +315,8 @@ def test_mistakes(task, tmp_path, capsys, golden):
 def test_figures_of_a_regression():
     logits = np.array([[1.0], [2.5], [3.0]], np.float32)
     labels = np.array([1.0, 2.0, 4.0], np.float32)
-    figures = run_classifier.evaluation_figures(logits, labels, 2, find_processor("sts-b"))
+    task = find_processor("sts-b")
+    figures = evaluation_figures(logits, labels, 2, task.kind, task.metrics)
     assert set(figures) == {"eval_loss", "loss", "eval_pearson", "eval_spearman"}
     assert figures["eval_loss"] == pytest.approx(1.25 / 3) and figures["loss"] == pytest.approx((0.125 + 1) / 2)
     assert figures["eval_spearman"] == pytest.approx(1)

@@ -80,9 +80,9 @@ def test_a_run_that_goes_on_equals_one_that_never_stopped(run, tmp_path):
 
 @pytest.mark.parametrize("model", ["seq2seq", "transformer"])
 def test_all_batches_have_one_shape_on_a_tpu(model, data, tmp_path, monkeypatch):
-    from tf_bert.training import runs, translation
+    from tf_bert.training import fitting, translation
 
-    shapes = {runs: set(), translation: set()}  # of training and of evaluation
+    shapes = {fitting: set(), translation: set()}  # of training and of evaluation
     for module, seen in shapes.items():
 
         def spied(*arguments, distribute=module.distribute, seen=seen, **options):

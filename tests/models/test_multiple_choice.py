@@ -8,13 +8,13 @@ import pytest
 
 from tf_bert import BertConfig, BertForMaskedLM, FullTokenizer
 from tf_bert.commands import run_classifier
+from tf_bert.data.finetuning.batches import shuffled_batches
 from tf_bert.data.finetuning.multiple_choice import ChoiceExample, ChoiceFilesProcessor, convert_choices_to_features
 from tf_bert.data.finetuning.user_files import FileFormat
 from tf_bert.models.bert_tasks import BertClassifier
 from tf_bert.models.multiple_choice import BertMultipleChoice
 from tf_bert.tokenization import save_vocab
 from tf_bert.trainer.prediction import predict_by_length
-from tf_bert.training.finetuning import shuffled_batches
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] sun rain it swim dry wet the and is we stay go".split()
 CONFIG = BertConfig(len(WORDS), 16, 1, 2, 32, max_position_embeddings=16, type_vocab_size=2)

@@ -29,16 +29,18 @@ from tf_bert.training import callbacks, distribution, pretraining, resume
 CONFIG = BertConfig(100, 16, 1, 2, 32, max_position_embeddings=16, type_vocab_size=2)
 OPTIONS = pretraining.TrainingOptions(
     num_train_steps=24,
+    eval_batch_size=4,
+    max_eval_steps=2,
     train_batch_size=4,
     learning_rate=1e-2,
     num_warmup_steps=4,
     save_checkpoints_steps=5,
-    keep_checkpoints=2,
+    keep_checkpoint_max=2,
     log_steps=3,
     shuffle_buffer=10,
 )
 EVERYTHING = dataclasses.replace(
-    OPTIONS, gradient_accumulation_steps=2, iterations_per_loop=3, evaluate_every=6, save_checkpoints_steps=5
+    OPTIONS, gradient_accumulation_steps=2, iterations_per_loop=3, eval_every_steps=6, save_checkpoints_steps=5
 )
 # What happens -> where: (module, name) of a function that is called then.
 MOMENTS = {
@@ -84,8 +86,7 @@ def train(records: str, output_dir: str, moment: str, count: float, how: str) ->
             if moment in MOMENTS:
                 kill_at(moment, int(count))
             options = EVERYTHING if how == "everything" else OPTIONS
-            options = {"options": options, "evaluation": pretraining.EvaluationOptions(4, 2), "strategy": strategy}
-            pretraining.pretrain(CONFIG, find_records(records), output_dir, **options)
+            pretraining.pretrain(CONFIG, find_records(records), output_dir, options, strategy=strategy)
             status = 0
         except BaseException:
             traceback.print_exc()

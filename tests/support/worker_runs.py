@@ -28,10 +28,11 @@ def main(records: str, output_dir: str, steps: str, *more: str) -> int:
         killed_run.kill_at(moment, int(count), signal.Signals[name])
     changed = {name: int(value) for name, value in (one.split("=") for one in more if "=" in one)}
     strategy = distribution.get_strategy("multi_worker_mirrored")
-    options = dataclasses.replace(killed_run.OPTIONS, num_train_steps=int(steps), evaluate_every=6, **changed)
-    how = {"options": options, "evaluation": pretraining.EvaluationOptions(4, 3), "strategy": strategy}
+    options = dataclasses.replace(
+        killed_run.OPTIONS, num_train_steps=int(steps), eval_every_steps=6, max_eval_steps=3, **changed
+    )
     try:
-        pretraining.pretrain(killed_run.CONFIG, find_records(records), output_dir, **how)
+        pretraining.pretrain(killed_run.CONFIG, find_records(records), output_dir, options, strategy=strategy)
     except pretraining.Stopped as stopped:
         print("STOPPED", stopped)
         return STOPPED

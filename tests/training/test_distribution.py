@@ -27,11 +27,13 @@ from tf_bert.commands import (
     run_pretraining,
     run_squad,
 )
-from tf_bert.commands.distribution_flags import add_distribution_flags, steps_per_execution, strategy_from_flags
+from tf_bert.commands.distribution_flags import add_distribution_flags, strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.models import pretrained
-from tf_bert.training import distribution, runs
+from tf_bert.training import distribution, recipe
 from tf_bert.training.distribution import distribute, get_strategy, pad_last_batch, set_logical_cpus, set_precision
+from tf_bert.training.finetuning import FineTuning
+from tf_bert.training.options import FineTuningOptions, RunOptions
 
 
 @pytest.fixture
@@ -170,12 +172,10 @@ def test_flags_of_the_original_are_taken(flags):
     original = ["--use_tpu=False", "--tpu_name=tpu-1", "--tpu_zone=us-central1-f", "--gcp_project=p"]
     values = flags.parse([*original, "--num_tpu_cores=8"])
     assert strategy_from_flags(values) is tf.distribute.get_strategy()
-    assert steps_per_execution(values) == 1
-    assert steps_per_execution(flags.parse(["--iterations_per_loop=7"])) == 7
 
 
-ANSWERS = ROOT / "examples" / "data" / "answers_dev.jsonl"
-GPT = ("--task=answers", "--format=jsonl", f"--dev_file={ANSWERS}", "--do_eval")
+EXAMPLES = ROOT / "examples" / "data"
+GPT = ("--task=answers", "--format=jsonl", f"--dev_file={EXAMPLES}/answers_dev.jsonl", "--do_eval")
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_an_evaluation_that_workers_cannot_share_is_refused_before_training(comm
 @pytest.mark.parametrize(
     "command, flags",
     [
-        (run_classifier, ("--task_name=csv", "--data_dir=x", "--do_train")),
-        (run_ner, ("--do_train",)),
-        (run_squad, ("--do_train", "--train_file=x")),
+        (run_classifier, ("--task_name=csv", f"--train_file={EXAMPLES}/reviews_train.csv", "--do_train")),
+        (run_ner, (f"--train_file={EXAMPLES}/entities_train.conll", "--do_train")),
+        (run_squad, (f"--train_file={EXAMPLES}/squad_train.json", "--do_train")),
     ],
 )
 def test_the_strategy_is_made_before_a_checkpoint_is_opened(command, flags, monkeypatch):
@@ -224,8 +224,16 @@ def test_a_tpu_may_have_any_size_unless_the_flag_says(given, expected, flags, mo
     assert asked[0]["num_tpu_cores"] == expected
 
 
-def test_iterations_per_loop_counts_by_default_on_a_tpu(flags):
-    assert steps_per_execution(flags.parse(["--use_tpu"])) == 1000
+def test_iterations_per_loop_counts_by_default_on_a_tpu(monkeypatch):
+    model, options = MODELS["classification"](), {"log_steps": 5000, "save_checkpoints_steps": 9000}
+
+    def steps_per_call(**more):
+        recipe.compile_for(model, RunOptions(**options | more), keras.optimizers.SGD())
+        return model.steps_per_execution
+
+    assert steps_per_call() == 1 and steps_per_call(iterations_per_loop=7) == 7
+    monkeypatch.setattr(recipe, "strategy_name", lambda strategy: "tpu")
+    assert steps_per_call() == 1000 and steps_per_call(log_steps=20) == 20
 
 
 def test_use_tpu_without_a_tpu_stops(flags):
@@ -268,18 +276,18 @@ def test_filled_up_batches_have_static_shapes():
 
 
 def test_more_micro_batches_than_examples_are_refused():
-    options = runs.RunOptions(train_batch_size=4, gradient_accumulation_steps=5)
+    options = FineTuningOptions(train_batch_size=4, gradient_accumulation_steps=5)
     with pytest.raises(ValueError, match=r"gradient_accumulation_steps is 5, and a batch of 4 \(train_batch_size\)"):
-        runs.compile_for(MODELS["classification"](), options)
+        FineTuning(MODELS["classification"], None, options).build()
 
 
 def test_training_on_a_tpu_looks_words_up_by_a_product(monkeypatch):
     model = MODELS["classification"]()
     config = model.get_config()
-    runs.compile_for(model, runs.RunOptions())
+    recipe.compile_for(model, RunOptions(), keras.optimizers.SGD())
     assert not model.bert.embeddings.use_one_hot_embeddings
-    monkeypatch.setattr(runs, "strategy_name", lambda strategy: "tpu")
-    runs.compile_for(model, runs.RunOptions())
+    monkeypatch.setattr(recipe, "strategy_name", lambda strategy: "tpu")
+    recipe.compile_for(model, RunOptions(), keras.optimizers.SGD())
     assert model.bert.embeddings.use_one_hot_embeddings
     assert model.get_config() == config  # what is saved does not depend on where it was trained
 
@@ -289,13 +297,13 @@ def test_training_on_a_tpu_looks_words_up_by_a_product(monkeypatch):
 def test_the_whole_step_compiles_for_a_tpu(task, recompute, monkeypatch):
     """Under XLA, with static shapes and nothing that runs on the host; what only a TPU can show is not shown."""
     set_precision("float32")
-    monkeypatch.setattr(runs, "strategy_name", lambda strategy: "tpu")
+    monkeypatch.setattr(recipe, "strategy_name", lambda strategy: "tpu")
     batch = {name: tf.constant(value[:8]) for name, value in task_data(task, 8).items()}
     parts = 1 if task == "vectors" else 2
 
     def step_of(model, jit_compile):
-        options = runs.RunOptions(gradient_accumulation_steps=parts, recompute=recompute, jit_compile=jit_compile)
-        runs.compile_for(model, options, OPTIMIZERS["adamw"]())
+        options = RunOptions(gradient_accumulation_steps=parts, recompute=recompute, xla=jit_compile)
+        recipe.compile_for(model, options, OPTIMIZERS["adamw"]())
 
         def step(*values):
             return model.train_step(dict(zip(batch, values, strict=True)))

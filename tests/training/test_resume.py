@@ -28,8 +28,10 @@ from tf_bert.trainer.execution import StepFunction
 from tf_bert.trainer.trainer import NonFiniteLossError
 from tf_bert.training import callbacks, resume
 from tf_bert.training.callbacks import ReportTraining, TokenCounter, keep_log, read_log
-from tf_bert.training.pretraining import EvaluationOptions, Stopped, TrainingOptions, build_model, pretrain
+from tf_bert.training.options import TrainingOptions
+from tf_bert.training.pretraining import Pretraining, pretrain
 from tf_bert.training.resume import RunState, restore_run, save_run
+from tf_bert.training.stopping import Stopped
 
 RATES = ("steps_per_second", "tokens_per_second")
 
@@ -156,15 +158,15 @@ from tests.support.killed_run import CONFIG, OPTIONS, find_records, pretraining
 from tf_bert.training import distribution
 distribution.set_logical_cpus(2)
 config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-options = dataclasses.replace(OPTIONS, learning_rate=1e-3, num_warmup_steps=0, evaluate_every=12)
-evaluation = pretraining.EvaluationOptions(8, 0)
+options = dataclasses.replace(OPTIONS, learning_rate=1e-3, num_warmup_steps=0, eval_every_steps=12, eval_batch_size=8)
+options = dataclasses.replace(options, max_eval_steps=0)
 for name in ("off", "mirrored"):
     strategy = distribution.get_strategy(name)
     records = find_records({records!r})
     for steps in (9, 24):
         changed = dataclasses.replace(options, num_train_steps=steps, iterations_per_loop=1 if name == "off" else 3)
         folder = {folder!r} + "/" + name
-        pretraining.pretrain(config, records, folder, changed, strategy=strategy, evaluation=evaluation)
+        pretraining.pretrain(config, records, folder, changed, strategy=strategy)
 """
 
 
@@ -187,7 +189,7 @@ def test_two_replicas_resume_and_give_the_weights_of_one_device(records, tmp_pat
 
 @pytest.fixture(scope="module")
 def model():
-    return build_model(CONFIG, OPTIONS)
+    return Pretraining(CONFIG, options=OPTIONS).build()
 
 
 def set_all(model, value: float, step: int) -> None:
@@ -263,7 +265,9 @@ def test_training_does_not_start_over_when_all_are_damaged(model, tmp_path):
 
 def test_the_run_of_another_model_is_named_in_one_line(model, tmp_path):
     three_checkpoints(model, tmp_path)
-    wider = build_model(dataclasses.replace(CONFIG, intermediate_size=CONFIG.intermediate_size + 8), OPTIONS)
+    wider = Pretraining(
+        dataclasses.replace(CONFIG, intermediate_size=CONFIG.intermediate_size + 8), options=OPTIONS
+    ).build()
     message = r"holds the run of another model: \d+ of \d+ variables .*model.ckpt-3 .*choose another output"
     with pytest.raises(ValueError, match=message) as error:
         restore_run(wider, tmp_path)
@@ -370,20 +374,20 @@ def test_a_full_disk_met_by_a_log_names_file_and_checkpoint(records, tmp_path, m
             pretrain(CONFIG, find_records(records), tmp_path, OPTIONS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert restore_run(build_model(CONFIG, OPTIONS), tmp_path).step == 5
+    assert restore_run(Pretraining(CONFIG, options=OPTIONS).build(), tmp_path).step == 5
 
 
 def test_evaluations_are_not_skipped_by_long_executions(records, tmp_path, capsys):
-    often = options(num_train_steps=4, iterations_per_loop=8, evaluate_every=2, save_checkpoints_steps=9, log_steps=9)
-    pretrain(CONFIG, find_records(records), tmp_path, often, evaluation=EvaluationOptions(8, 1))
+    often = options(num_train_steps=4, iterations_per_loop=8, eval_every_steps=2, save_checkpoints_steps=9, log_steps=9)
+    pretrain(CONFIG, find_records(records), tmp_path, often)
     assert [line["step"] for line in read_log(tmp_path) if "eval" in line] == [2, 4]
     assert "iterations_per_loop 8 is cut to 2, the smallest interval" in capsys.readouterr().err
 
 
 def test_sigterm_stops_an_evaluation_that_is_made_when_the_run_goes_on(records, tmp_path, monkeypatch, capsys):
-    often = options(num_train_steps=4, evaluate_every=2, save_checkpoints_steps=9, log_steps=3)
-    every_record = EvaluationOptions(8, 0)  # 4 batches
-    pretrain(CONFIG, find_records(records), tmp_path / "whole", often, evaluation=every_record)
+    every_record = {"eval_batch_size": 8, "max_eval_steps": 0}  # 4 batches
+    often = options(num_train_steps=4, eval_every_steps=2, save_checkpoints_steps=9, log_steps=3, **every_record)
+    pretrain(CONFIG, find_records(records), tmp_path / "whole", often)
     execute, done = StepFunction._execute, []
 
     def signalled(self, iterator):
@@ -396,10 +400,10 @@ def test_sigterm_stops_an_evaluation_that_is_made_when_the_run_goes_on(records, 
     monkeypatch.setattr(StepFunction, "_execute", signalled)
     for executions in (2, 3):  # in the evaluation of step 2, and when it is made anew
         with pytest.raises(Stopped, match="model.ckpt-2; .* goes on from step 2"):
-            pretrain(CONFIG, find_records(records), tmp_path / "stopped", often, evaluation=every_record)
+            pretrain(CONFIG, find_records(records), tmp_path / "stopped", often)
         assert len(done) == executions
     assert "step 2: the evaluation is stopped" in capsys.readouterr().err
-    pretrain(CONFIG, find_records(records), tmp_path / "stopped", often, evaluation=every_record)
+    pretrain(CONFIG, find_records(records), tmp_path / "stopped", often)
     assert len(done) == executions + 2 * 4
     assert bits(tmp_path / "stopped", 4) == bits(tmp_path / "whole", 4)
     log = without_rates(read_log(tmp_path / "stopped"))

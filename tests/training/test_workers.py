@@ -31,8 +31,9 @@ from tests.training.test_replicas import free_ports
 from tests.training.test_resume import bits, check_equal_runs, without_rates
 from tf_bert.commands.flags import STOPPED
 from tf_bert.commands.main import main
-from tf_bert.training import distribution, finetuning, language_modeling, runs, translation, workers
+from tf_bert.training import distribution, recipe, workers
 from tf_bert.training.callbacks import read_log
+from tf_bert.training.stopping import Stopped
 
 RUNS = ROOT / "tests/support/worker_runs.py"
 # Each replica draws dropout masks of its own, and run_classifier has dropout whatever its configuration says.
@@ -255,11 +256,10 @@ def test_a_command_that_is_stopped_says_so_by_its_exit_status(name, said, reques
 
     def stopped(*arguments, **options):
         if said == "saved X":
-            raise runs.Stopped("SIGTERM came: saved X")
+            raise Stopped("SIGTERM came: saved X")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    for module in (finetuning, language_modeling, translation):
-        monkeypatch.setattr(module, "train", stopped)
+    monkeypatch.setattr(recipe, "fit", stopped)
     command, task, flags, steps = (COMMANDS | TRANSLATION)[name]
     line = [command, *flags(request.getfixturevalue(task), tmp_path / "run", *steps)]
     capsys.readouterr()  # what the fixture printed

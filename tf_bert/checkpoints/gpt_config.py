@@ -46,6 +46,9 @@ _REQUIRED = {
 # GPT-1's "gelu" is the approximation there too.
 _ACTIVATIONS = {"gpt2": huggingface.ACTIVATIONS, "openai-gpt": {"gelu": "gelu", "relu": "relu"}}
 _ACTIVATION_KEY = {"gpt2": "activation_function", "openai-gpt": "afn"}
+# Others' names of settings -> ours.
+OTHER_NAMES = {theirs: ours for table in (_HPARAMS, _SETTINGS) for ours, theirs in table.items()}
+OTHER_NAMES |= {"n_inner": "intermediate_size"} | dict.fromkeys(_ACTIVATION_KEY.values(), "hidden_act")
 
 
 def model_type(folder: str) -> str | None:

@@ -13,9 +13,13 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from absl import flags as absl_flags
+
+from tf_bert.options import options_of
+from tf_bert.training.stopping import Stopped
 
 USAGE_ERROR = 2
 FAILED = 1
@@ -52,6 +56,9 @@ class _Float(_SaysWhatItExpects, absl_flags.FloatParser):
 
 class _Boolean(_SaysWhatItExpects, absl_flags.BooleanParser):
     syntactic_help = "true or false"
+
+
+_KINDS = {int: "integer", float: "float", bool: "boolean", str: "string"}  # type of an option -> method of Flags
 
 
 class Flags:
@@ -127,6 +134,23 @@ class Flags:
         absl_flags.DEFINE_enum(name, default, list(choices), help, flag_values=self._values)
         self._values[name].help = help  # absl puts the choices before it, and so does help()
         self._added(name, required)
+
+    def add_options(self, cls: type, skip: Collection[str] = ()) -> None:
+        """Adds a flag for each option of a `tf_bert.options.options_class`.
+
+        Args:
+            cls: the class; `options_from` makes it of the values.
+            skip: options that get no flag.
+        """
+        for each in options_of(cls):
+            if each.name in skip:
+                continue
+            if each.choices:
+                self.enum(each.name, each.default, each.choices, each.help)
+                continue
+            bounds = {"minimum": each.minimum, "maximum": each.maximum}
+            bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+            getattr(self, _KINDS[each.type])(each.name, each.default, each.help, **bounds)
 
     def positional(self, *names: str) -> None:
         """Lets flags be given as bare words too, in this order: ``tf-bert checkpoints show NAME``."""
@@ -248,6 +272,9 @@ class Flags:
             return self._fail(str(error), USAGE_ERROR)
         except KeyboardInterrupt:
             return self._fail("interrupted", INTERRUPTED)
+        except Stopped as stopped:
+            print(f"tf-bert {self.name}: {stopped}")
+            return STOPPED
         except Terminated:
             print(f"tf-bert {self.name}: SIGTERM came: what is saved stays, and the same command goes on from there")
             return STOPPED
@@ -279,6 +306,18 @@ class Flags:
     def _fail(self, message: str, status: int) -> int:
         print(f"tf-bert {self.name}: error: {' '.join(message.split())}", file=sys.stderr)
         return status
+
+
+def options_from(values: absl_flags.FlagValues, cls: type, **others: Any) -> Any:
+    """Makes an options class of parsed flags.
+
+    Args:
+        values: from `Flags.parse`.
+        cls: a class that `Flags.add_options` made flags from.
+        **others: options that no flag says, or not that way.
+    """
+    given = {each.name: values[each.name].value for each in options_of(cls) if each.name in values}
+    return cls(**given | others)
 
 
 class Terminated(SystemExit):

@@ -4,9 +4,12 @@ import tempfile
 from collections.abc import Sequence
 
 from tf_bert.commands import run_classifier
+from tf_bert.commands.deferred import deferred
 from tf_bert.commands.distribution_flags import strategy_from_flags
 from tf_bert.commands.flags import Flags, UsageError
-from tf_bert.commands.quiet import load_tensorflow
+
+with deferred():
+    from tf_bert.models import hub
 
 FLAGS = Flags(
     "run_classifier_with_tfhub",
@@ -27,13 +30,9 @@ def run(flags) -> int:
     for name in ("bert_config_file", "vocab_file", "init_checkpoint"):
         if flags[name].value:
             raise UsageError(f"--{name} is not accepted here: it comes from the module; see run_classifier")
-    load_tensorflow()
-    from tf_bert.models.hub import convert_module
-
     strategy_from_flags(flags)  # several workers' has to be made before a module is loaded
-
     with tempfile.TemporaryDirectory() as folder:
-        flags.init_checkpoint = convert_module(flags.bert_hub_module_handle, folder, flags.do_lower_case)
+        flags.init_checkpoint = hub.convert_module(flags.bert_hub_module_handle, folder, flags.do_lower_case)
         return run_classifier.run(flags)
 
 

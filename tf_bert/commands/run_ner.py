@@ -1,22 +1,26 @@
 """``tf-bert run_ner``: fine-tunes BERT to tag words, as for named entities, evaluates it, and tags files."""
 
-import functools
 import os
 from collections.abc import Sequence
 
-from tf_bert.commands.distribution_flags import strategy_from_flags
+from tf_bert.commands.deferred import deferred
 from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import (
+    add_bert_flags,
     add_finetuning_flags,
-    needs_fixed_length,
-    read_config_and_tokenizer,
-    training_options,
+    given_files,
+    split_names,
+    strategy_and_bert,
 )
-from tf_bert.commands.flags import STOPPED, Flags, UsageError
-from tf_bert.commands.quiet import load_tensorflow
-from tf_bert.data.finetuning.label_list import LABELS_FILE, check_labels, noted_labels
+from tf_bert.commands.flags import Flags, UsageError, options_from
+from tf_bert.progress import Progress, say, track
+from tf_bert.training.options import BertFineTuningOptions
 
-ENDINGS = (".conll", ".txt", ".jsonl")
+with deferred():
+    from tf_bert.data.finetuning import label_list, tagging, tagging_files, tagging_scores
+    from tf_bert.models import bert_tasks
+    from tf_bert.trainer import prediction
+    from tf_bert.training import finetuning, workers
 
 FLAGS = Flags(
     "run_ner",
@@ -38,179 +42,77 @@ FLAGS.boolean("do_train", False, "Whether to train.")
 FLAGS.boolean("do_eval", False, "Whether to evaluate on the dev file.")
 FLAGS.boolean("do_predict", False, "Whether to tag the test file; it may have tags, which are not looked at.")
 FLAGS.integer("eval_batch_size", 8, "Windows in an evaluation batch.", minimum=1)
-add_finetuning_flags(FLAGS)
+add_bert_flags(FLAGS)
+add_finetuning_flags(FLAGS, BertFineTuningOptions)
 FLAGS.string("text_column", None, "The words: number of the column, from 1 (default 1); of .jsonl its name (words).")
 FLAGS.string("label_column", None, "The tags: number of the column (default -1, the last); of .jsonl its name (tags).")
 FLAGS.string("labels", None, "The tags, separated by commas; by default those of the training file.")
 for _split in ("train", "dev", "test"):
-    FLAGS.string(f"{_split}_file", None, f"The file, where it is not {_split}{f', {_split}'.join(ENDINGS)}.")
+    FLAGS.string(f"{_split}_file", None, f"The file, where it is not {_split}.conll, {_split}.txt or {_split}.jsonl.")
 
 
 def run(flags) -> int:
     """Trains, evaluates and tags."""
     if not (flags.do_train or flags.do_eval or flags.do_predict):
         raise UsageError("give --do_train, --do_eval, --do_predict or several: there is nothing else to do")
-    config, tokenizer = read_config_and_tokenizer(flags)
-    train = _read(flags, "train") if flags.do_train else None
-    dev = _read(flags, "dev") if flags.do_eval else None
-    test = _read(flags, "test") if flags.do_predict else None
-    labels = _labels(flags, train)
+    files = tagging_files.TagFiles(flags.data_dir, given_files(flags), flags.text_column, flags.label_column)
+    train = files.read("train") if flags.do_train else None
+    dev = files.read("dev") if flags.do_eval else None
+    test = files.read("test") if flags.do_predict else None
+    labels = split_names(flags.labels) or (tagging.labels_of(train) if train else [])
+    labels = label_list.labels_of_run("tags", labels, flags.output_dir, flags.init_checkpoint, flags.do_train)
     if flags.do_eval:
-        from tf_bert.data.finetuning.tagging_scores import need_seqeval_for
-
-        need_seqeval_for(labels)
-
-    load_tensorflow()
-    from tf_bert.models.bert_tasks import BertTokenClassifier
-    from tf_bert.training import finetuning, runs
-    from tf_bert.training.workers import is_chief
-
-    strategy = strategy_from_flags(flags)
-    chief = is_chief(strategy)
+        tagging_scores.need_seqeval_for(labels)
+    strategy, config, tokenizer = strategy_and_bert(flags)
+    chief = workers.is_chief(strategy)
 
     def make_model():
-        return BertTokenClassifier(config, num_labels=len(labels), attention=flags.attention)
+        return bert_tasks.BertTokenClassifier(config, num_labels=len(labels), attention=flags.attention)
 
+    def note(model):
+        settings = {"max_seq_length": flags.max_seq_length}
+        finetuning.write_companions(flags.output_dir, model, tokenizer, "tags", labels, **settings)
+
+    features = _features(flags, train, labels, tokenizer, "train") if flags.do_train else None
+    columns = prediction.stack(features, (*prediction.SEQUENCES, "label_ids")) if flags.do_train else None
+    task = finetuning.FineTuning(make_model, columns, options_from(flags, BertFineTuningOptions), note=note)
     if flags.do_train:
-        features = _features(flags, train, labels, tokenizer, "train")
-        options = training_options(flags, len(features))
-        note = functools.partial(
-            finetuning.write_companions,
-            flags.output_dir,
-            config,
-            tokenizer,
-            "BertForTokenClassification",
-            "tags",
-            labels,
-            max_seq_length=flags.max_seq_length,
-        )
-        begin = {"init_checkpoint": flags.init_checkpoint, "note": note}
-        try:
-            model = finetuning.finetune(
-                make_model, _columns(features), flags.output_dir, options, strategy=strategy, **begin
-            )
-        except runs.Stopped as stopped:
-            print(f"tf-bert run_ner: {stopped}")
-            return STOPPED
-        step = options.num_train_steps
+        model = task.train(flags.output_dir, init_checkpoint=flags.init_checkpoint, strategy=strategy)
     else:
-        model = finetuning.compiled(make_model, runs.RunOptions(seed=flags.seed), strategy)
-        step = runs.load_for_evaluation(model, flags.output_dir, flags.init_checkpoint)
-
+        model = task.load(flags.output_dir, flags.init_checkpoint, strategy)
     if flags.do_eval:
-        tags, loss = _tag(flags, model, _features(flags, dev, labels, tokenizer, "eval"), dev, labels)
+        tags, loss = _tag(flags, model, dev, labels, tokenizer, "eval", flags.eval_batch_size)
         if chief:
-            _write_figures(flags, dev, tags, loss, step)
+            figures = tagging_scores.tagging_figures([sentence.tags for sentence in dev], tags)
+            figures = {f"eval_{name}": value for name, value in figures.items()} | {"eval_loss": loss}
+            write_and_show(flags.output_dir, figures, int(model.optimizer.iterations))
     if flags.do_predict:
-        tags, _ = _tag(flags, model, _features(flags, test, labels, tokenizer, "predict"), test, labels)
+        tags, _ = _tag(flags, model, test, labels, tokenizer, "predict", flags.predict_batch_size)
         if chief:
-            _write_tags(flags, tags)
+            source = files.path("test")
+            path = os.path.join(flags.output_dir, "test_predictions" + os.path.splitext(source)[1])
+            tagging.write_tagged(path, source, tags, files.columns(source))
+            print(f"{sum(map(len, tags)):,} words in {len(tags):,} sentences: {path}")
     return 0
-
-
-def _path(flags, split: str) -> str:
-    """The file of a split."""
-    if flags[f"{split}_file"].value:
-        return flags[f"{split}_file"].value
-    paths = [os.path.join(flags.data_dir or ".", split + ending) for ending in ENDINGS]
-    found = [path for path in paths if os.path.exists(path)]
-    if not found:
-        raise FileNotFoundError(f"there is no file {' or '.join(paths)}; --{split}_file names another one")
-    return found[0]
-
-
-def _columns_of(flags, path: str):
-    """Where a file has words and tags, by the flags."""
-    from tf_bert.data.finetuning.tagging import CONLL_COLUMNS, JSONL_COLUMNS, TagColumns, is_jsonl
-
-    usual = JSONL_COLUMNS if is_jsonl(path) else CONLL_COLUMNS
-    given = TagColumns(flags.text_column or usual.words, flags.label_column or usual.tags)
-    if is_jsonl(path):
-        return given
-    try:
-        given = TagColumns(int(given.words), int(given.tags))
-    except ValueError:
-        raise UsageError(
-            f"--text_column and --label_column are numbers for {path}: found {given.words} and {given.tags}"
-        ) from None
-    if 0 in (given.words, given.tags):
-        raise UsageError("--text_column and --label_column count from 1, or from the end -1: there is no column 0")
-    return given
-
-
-def _read(flags, split: str):
-    from tf_bert.data.finetuning.tagging import read_tagged
-
-    path = _path(flags, split)
-    return read_tagged(path, _columns_of(flags, path), tags=split != "test")
-
-
-def _labels(flags, train) -> list[str]:
-    """The tags in the order of their ids, which must be those that the model was trained with."""
-    from tf_bert.data.finetuning.tagging import labels_of
-
-    noted = noted_labels(flags.output_dir, None if flags.do_train else flags.init_checkpoint)
-    if flags.labels:
-        labels = [label.strip() for label in flags.labels.split(",")]
-    elif flags.do_train:
-        labels = labels_of(train)
-    elif noted:
-        labels = noted["labels"]
-    else:
-        raise ValueError(
-            f"the tags are not known: {LABELS_FILE} is neither in {flags.output_dir} nor beside init_checkpoint; "
-            "give --labels in the order of training"
-        )
-    check_labels(noted, "tags", labels)
-    return labels
 
 
 def _features(flags, sentences, labels, tokenizer, name: str) -> list:
     """The windows of all sentences."""
-    from tf_bert.data.finetuning.tagging import convert_sentences_to_features
-    from tf_bert.progress import say, track
-
     shown = track(sentences, "tokenizing", unit="sentences")
-    features = convert_sentences_to_features(shown, labels, flags.max_seq_length, tokenizer, flags.doc_stride)
+    settings = labels, flags.max_seq_length, tokenizer, flags.doc_stride
+    features = tagging.convert_sentences_to_features(shown, *settings)
     words = sum(len(sentence.words) for sentence in sentences)
     say(f"{name}: {len(sentences):,} sentences, {words:,} words, {len(features):,} windows")
     return features
 
 
-def _columns(features: list) -> dict:
-    from tf_bert.trainer.prediction import SEQUENCES, stack
-
-    return stack(features, (*SEQUENCES, "label_ids"))
-
-
-def _tag(flags, model, features: list, sentences, labels: list[str]) -> tuple[list[list[str]], float]:
+def _tag(flags, model, sentences, labels, tokenizer, name: str, batch_size: int) -> tuple[list[list[str]], float]:
     """The predicted tags of all sentences, and the mean loss of a word."""
-    from tf_bert.progress import Progress
-    from tf_bert.trainer.prediction import predict_tags
-
-    batch_size = flags.predict_batch_size if flags.do_predict and not flags.do_eval else flags.eval_batch_size
+    features = _features(flags, sentences, labels, tokenizer, name)
+    words, fixed = [len(sentence.words) for sentence in sentences], prediction.needs_fixed_length(model)
     with Progress("tagging", len(features), "windows") as progress:
-        found, loss = predict_tags(
-            model, features, [len(s.words) for s in sentences], batch_size, needs_fixed_length(flags), progress.update
-        )
+        found, loss = prediction.predict_tags(model, features, words, batch_size, fixed, progress.update)
     return [[labels[number] for number in of_sentence] for of_sentence in found], loss
-
-
-def _write_figures(flags, dev, tags, loss: float, step: int) -> None:
-    from tf_bert.data.finetuning.tagging_scores import tagging_figures
-
-    figures = tagging_figures([sentence.tags for sentence in dev], tags)
-    figures = {f"eval_{name}": value for name, value in figures.items()} | {"eval_loss": loss}
-    write_and_show(flags.output_dir, figures, step)
-
-
-def _write_tags(flags, tags) -> None:
-    from tf_bert.data.finetuning.tagging import write_tagged
-
-    source = _path(flags, "test")
-    path = os.path.join(flags.output_dir, "test_predictions" + os.path.splitext(source)[1])
-    write_tagged(path, source, tags, _columns_of(flags, source))
-    print(f"{sum(map(len, tags)):,} words in {len(tags):,} sentences: {path}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

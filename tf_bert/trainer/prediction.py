@@ -88,6 +88,11 @@ def predict_in_order(
     return found
 
 
+def needs_fixed_length(model: keras.Model) -> bool:
+    """Whether all batches must have one shape: XLA and TPUs compile anew for every other one."""
+    return bool(model.jit_compile) or isinstance(model.distribute_strategy, tf.distribute.TPUStrategy)
+
+
 def lengths_of(input_mask: np.ndarray) -> np.ndarray:
     """The pieces of each example, [N], from [N, S]; from [N, C, S] those of its longest text."""
     return input_mask.sum(axis=-1).reshape(len(input_mask), -1).max(axis=1, initial=0)

@@ -94,7 +94,7 @@ class ReportTraining(keras.callbacks.Callback):
         output_dir: str | os.PathLike,
         total_steps: int,
         every: int = 100,
-        start: RunState = RunState(0),  # noqa: B008 (frozen)
+        start: RunState = RunState(0),
         tokens: TokenCounter | None = None,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
         evaluate_every: int = 0,
@@ -238,7 +238,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         batch_size: int,
         every: int = 1000,
         keep: int = 5,
-        start: RunState = RunState(0, 0),  # noqa: B008 (frozen)
+        start: RunState = RunState(0, 0),
         writes: bool = True,
     ):
         super().__init__()

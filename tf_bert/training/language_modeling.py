@@ -1,72 +1,126 @@
 """Pre-training of language models: what ``run_language_modeling`` does, as functions."""
 
-import dataclasses
 import math
 import os
 from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_bert.checkpoints import gpt_config, keras_files, openai
 from tf_bert.configs import Config, GPTConfig
 from tf_bert.data.language_modeling import input as language_modeling_input
 from tf_bert.data.language_modeling.input import BlockFiles, block_errors
 from tf_bert.data.tfrecord.input_pipeline import check_vocab_size
+from tf_bert.data.tfrecord.sidecar import noted_vocabulary
 from tf_bert.files import make_folder
+from tf_bert.models.elmo import Elmo
 from tf_bert.models.gpt import GPT
+from tf_bert.progress import say
 from tf_bert.trainer.optimization import AdamWeightDecay
 from tf_bert.trainer.schedules import WarmupDecay
 from tf_bert.trainer.trainer import Trainer
 from tf_bert.training.distribution import distribute
-from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
-from tf_bert.training.workers import is_chief
+from tf_bert.training.options import LanguageModelingOptions, RunOptions
+from tf_bert.training.recipe import Task
 
 NOT_DECAYED = ("LayerNorm|bias",)
+MODELS = {"gpt": GPT, "elmo": Elmo}
 
 
-@dataclasses.dataclass(frozen=True)
-class LanguageModelingOptions(RunOptions):
-    """How to pre-train; the defaults are those of GPT-1 and GPT-3 where the papers say.
+class LanguageModeling(Task):
+    """What comes next, on the blocks of ``create_language_modeling_data``.
 
     Args:
-        num_train_steps: see `tf_bert.training.runs.RunOptions`, as for those that are not here.
-        learning_rate: the peak (Radford et al. 2018, section 4.1).
-        num_warmup_steps: updates of the linear warm-up.
-        decay: how the rate falls afterwards, see `tf_bert.trainer.schedules.WarmupDecay`.
-        weight_decay: of kernels and tables, not of norms and biases.
-        beta_2: of Adam: 0.999 (GPT-1) or 0.95 (GPT-3).
-        clip_norm: the largest norm of the gradient; 0 for any.
-        shuffle_buffer: blocks to draw the next one from.
-        mask_documents: whether attention stays inside a document.
-        eval_batch_size: blocks in a batch of an evaluation.
-        max_eval_steps: batches of an evaluation, the first ones; 0 for every block once.
+        config: sizes and rates.
+        blocks: from `tf_bert.data.language_modeling.input.find_blocks`.
+        options: how to train and to evaluate.
+        eval_blocks: what ``eval_every_steps`` evaluates on; ``blocks`` by default.
+        make: makes the model from ``config``.
     """
 
-    num_train_steps: int = 100_000
-    learning_rate: float = 2.5e-4
-    num_warmup_steps: int = 2000
-    decay: str = "cosine"
-    weight_decay: float = 0.01
-    beta_2: float = 0.999
-    clip_norm: float = 1.0
-    shuffle_buffer: int = language_modeling_input.SHUFFLE_BUFFER
-    mask_documents: bool = False
-    eval_batch_size: int = 8
-    max_eval_steps: int = 0
+    def __init__(
+        self,
+        config: Config,
+        blocks: BlockFiles | None = None,
+        options: LanguageModelingOptions = LanguageModelingOptions(),
+        eval_blocks: BlockFiles | None = None,
+        make: Callable[[Config], Trainer] = GPT,
+    ):
+        super().__init__(options)
+        self.config, self.blocks, self.eval_blocks, self.make = config, blocks, eval_blocks or blocks, make
+
+    def make_model(self) -> Trainer:
+        """The model of the configuration."""
+        return self.make(self.config)
+
+    def make_optimizer(self) -> AdamWeightDecay:
+        """Adam, see `adam`."""
+        options = self.options
+        return adam(options, options.schedule, options.weight_decay, options.beta_2, options.clip_norm)
+
+    def check(self) -> None:
+        """Raises ValueError where the blocks do not fit the configuration."""
+        for some in (self.blocks, self.eval_blocks):
+            check_fit(self.config, some)
+
+    def data_settings(self, model: Trainer) -> dict:
+        """The files, and how they are drawn from."""
+        return {
+            "seed": self.options.seed,
+            "shuffle_buffer": self.options.shuffle_buffer,
+            "files": [os.path.basename(path) for path in self.blocks.files],
+            "records": self.blocks.counts(),
+        }
+
+    def describe_batch(self, model: Trainer) -> str:
+        """Blocks and their length."""
+        return f"{self.batch_size} x {self.blocks.block_size} tokens"
+
+    def make_batches(self, model, state, size: int, worker: tuple[int, int] = (0, 1)) -> tf.data.Dataset:
+        """Batches of blocks."""
+        return language_modeling_input.train_dataset(
+            self.blocks,
+            size,
+            seed=self.options.seed,
+            shuffle_buffer=self.options.shuffle_buffer,
+            skip_records=state.records,
+            vocab_size=self.config.vocab_size,
+            end_id=_end_id(self.blocks),
+            mask_documents=self.options.mask_documents,
+        )
+
+    def errors(self):
+        """Names the damaged file."""
+        return block_errors(self.blocks, self.config.vocab_size)
+
+    def evaluator(self, model, output_dir, state):
+        """The figures of `evaluate`."""
+        return lambda: evaluate(model, self.eval_blocks, self.options)
 
 
-def build_model(
-    config: Config,
-    options: LanguageModelingOptions,
-    strategy: tf.distribute.Strategy | None = None,
+def train_language_model(
+    config: GPTConfig,
+    blocks: BlockFiles,
+    output_dir: str | os.PathLike,
+    options: LanguageModelingOptions = LanguageModelingOptions(),
+    *,
+    eval_blocks: BlockFiles | None = None,
     make: Callable[[Config], Trainer] = GPT,
+    **run,
 ) -> Trainer:
-    """Makes the model with Adam, ready for ``fit`` and ``evaluate``."""
-    with (strategy or tf.distribute.get_strategy()).scope():
-        model = make(config)
-        optimizer = adam(options, options.decay, options.weight_decay, options.beta_2, options.clip_norm)
-        compile_for(model, options, optimizer)
-    return model
+    """Trains a language model, or resumes a run that was stopped.
+
+    Args:
+        config: see `LanguageModeling`, as for the others.
+        blocks: what to train on.
+        output_dir: where the run is.
+        options: how to train and to evaluate.
+        eval_blocks: what to evaluate on while training.
+        make: makes the model.
+        **run: ``init_checkpoint``, ``strategy``, ``optimizer``; see `tf_bert.training.recipe.Task.train`, also for what
+            is returned and raised.
+    """
+    return LanguageModeling(config, blocks, options, eval_blocks, make).train(output_dir, **run)
 
 
 def adam(
@@ -109,79 +163,6 @@ def check_fit(config: Config, blocks: BlockFiles) -> None:
                 f"{path} has the token {sidecar['end_id']} between documents ({path}.json), and end_id in the "
                 f"configuration is {end_id}: generation would never end; set end_id to {sidecar['end_id']}"
             )
-
-
-def train_language_model(
-    config: GPTConfig,
-    blocks: BlockFiles,
-    output_dir: str | os.PathLike,
-    options: LanguageModelingOptions = LanguageModelingOptions(),
-    *,
-    init_checkpoint: str | os.PathLike | None = None,
-    eval_blocks: BlockFiles | None = None,
-    strategy: tf.distribute.Strategy | None = None,
-    make: Callable[[Config], Trainer] = GPT,
-) -> Trainer:
-    """Trains a language model, or goes on with a run that was stopped: as `tf_bert.training.pretraining.pretrain`.
-
-    Args:
-        config: sizes and rates.
-        blocks: from `tf_bert.data.language_modeling.input.find_blocks`.
-        output_dir: gets ``model.ckpt-N``, ``training.jsonl`` and TensorBoard's files; made if need be.
-        options: how to train.
-        init_checkpoint: weights of a new run.
-        eval_blocks: what ``options.evaluate_every`` evaluates on.
-        strategy: where to train; the default strategy is one device.
-        make: makes the model from ``config``.
-
-    Returns:
-        The trained model.
-
-    Raises:
-        ValueError: blocks, configuration and checkpoint do not fit; the run is beyond ``num_train_steps`` already.
-        NonFiniteLossError: the loss is not finite; names the step and the last good checkpoint.
-        Stopped: SIGTERM came, and the run is saved.
-    """
-    output_dir = os.fspath(output_dir)
-    for some in (blocks, eval_blocks):
-        if some is not None:
-            check_fit(config, some)
-    set_seed(options.seed)
-    strategy = strategy or tf.distribute.get_strategy()
-    model = build_model(config, options, strategy, make)
-    if is_chief(strategy):
-        make_folder(output_dir)
-        clean_up(output_dir, options.keep_checkpoints)
-    data = {
-        "seed": options.seed,
-        "shuffle_buffer": options.shuffle_buffer,
-        "files": [os.path.basename(path) for path in blocks.files],
-        "records": blocks.counts(),
-    }
-    state = begin(model, output_dir, options, data, init_checkpoint)
-    say_start(model, options, state, f"{options.train_batch_size} x {blocks.block_size} tokens")
-    held_out = eval_blocks or blocks
-
-    def run_evaluation() -> dict[str, float]:
-        return evaluate(model, held_out, options)
-
-    def make_batches(size: int) -> tf.data.Dataset:
-        return language_modeling_input.train_dataset(
-            blocks,
-            size,
-            seed=options.seed,
-            shuffle_buffer=options.shuffle_buffer,
-            skip_records=state.records,
-            vocab_size=config.vocab_size,
-            end_id=_end_id(blocks),
-            mask_documents=options.mask_documents,
-        )
-
-    with block_errors(blocks, config.vocab_size):
-        while state.step < options.num_train_steps:
-            evaluation = run_evaluation if options.evaluate_every else None
-            state: RunState = train(model, make_batches, output_dir, options, state, evaluation)
-    return model
 
 
 def _end_id(blocks: BlockFiles) -> int | None:
@@ -237,6 +218,54 @@ def evaluate(
         "bits_per_byte": per_byte / math.log(2),
         "perplexity_per_byte": _exp(per_byte),
     }
+
+
+def read_config(json_file: str | os.PathLike, make: type[Trainer] = GPT) -> Config:
+    """Reads the sizes of a new model. Keys that the model does not know are named in a warning.
+
+    Args:
+        json_file: holds the configuration.
+        make: the model.
+
+    Raises:
+        ValueError: a key is Hugging Face's or OpenAI's name of a setting, whose default would be trained instead.
+    """
+    config = make.config_class.from_json_file(json_file)
+    others = {key: gpt_config.OTHER_NAMES[key] for key in config.extra if key in gpt_config.OTHER_NAMES}
+    if others:
+        raise ValueError(
+            f"{os.fspath(json_file)}: these keys are names of GPT-2's other configurations: "
+            f"{', '.join(f'{key} (here {ours})' for key, ours in others.items())}. Give the settings by their names "
+            "here; where they are absent, the defaults would be trained"
+        )
+    if config.extra:
+        name = make.__name__
+        say(f"WARNING: {os.fspath(json_file)}: {', '.join(config.extra)} are no settings of {name}, and not used")
+    return config
+
+
+def export(model: Trainer, folder: str | os.PathLike, blocks: BlockFiles) -> str:
+    """Writes the model with the vocabulary of its blocks, where that is found.
+
+    Returns:
+        The folder in Hugging Face's layout, or that of an ELMo; the ``.keras`` file of a GPT that has no such layout.
+    """
+    folder = os.fspath(folder)
+    model.vocab_file = noted_vocabulary(blocks.sidecars)
+    if model.vocab_file is None:
+        say(f"WARNING: the vocabulary of the records is not known: {folder} will lack it")
+    make_folder(folder)
+    is_gpt = isinstance(model, GPT)
+    problem = gpt_config.not_in_hugging_face(model.config) if is_gpt else None
+    if is_gpt and problem is None:
+        return model.save_checkpoint(folder)
+    openai.copy_vocabulary(model.vocab_file, folder, "openai")
+    path = os.path.join(folder, f"{model.name}.keras")
+    keras_files.write_keras_file(model, path)
+    if not is_gpt:
+        return folder
+    say(f"{problem}: the model is written as a .keras file")
+    return path
 
 
 def _exp(loss: float) -> float:

@@ -1,6 +1,5 @@
 """Pre-training of BERT: what ``run_pretraining`` does, as functions."""
 
-import dataclasses
 import os
 from collections.abc import Callable
 
@@ -11,34 +10,16 @@ from tf_bert.configs import BertConfig
 from tf_bert.data.pretraining import input as pretraining_input
 from tf_bert.data.pretraining.input import RecordFiles, id_limits, record_errors
 from tf_bert.data.tfrecord.input_pipeline import check_vocab_size
-from tf_bert.files import make_folder
 from tf_bert.models import pretrained
 from tf_bert.models.bert import BertForPreTraining
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.training.distribution import check_batch_size, distribute
-from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import (
-    RunOptions,
-    Stopped,
-    begin,
-    compile_for,
-    load_for_evaluation,
-    say_start,
-    set_seed,
-    train,
-)
-from tf_bert.training.workers import count_workers, is_chief
+from tf_bert.training.options import EvaluationOptions, TrainingOptions
+from tf_bert.training.recipe import Task
+from tf_bert.training.stopping import Stopped
+from tf_bert.training.workers import count_workers
 
-__all__ = [
-    "EvaluationOptions",
-    "Stopped",
-    "TrainingOptions",
-    "build_model",
-    "evaluate",
-    "export",
-    "load_for_evaluation",
-    "pretrain",
-]
+__all__ = ["EvaluationOptions", "Pretraining", "Stopped", "TrainingOptions", "evaluate", "export", "pretrain"]
 
 EVAL_KEYS = (
     "loss",
@@ -49,36 +30,75 @@ EVAL_KEYS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingOptions(RunOptions):
-    """How to pre-train; names and defaults are those of ``run_pretraining``.
+class Pretraining(Task):
+    """Masked LM and next-sentence prediction on the records of ``create_pretraining_data``.
 
     Args:
-        num_train_steps: see `tf_bert.training.runs.RunOptions`, as for those that are not here.
-        num_warmup_steps: updates of the linear warm-up.
-        shuffle_buffer: records to draw the next one from.
-        deterministic: False lets the order of the records depend on the speed of the disk.
-        shard_files: whether each of several workers reads only its share of the files (of the records, when there are
-            fewer files). The order of the records then depends on the number of workers.
-        attention: ``"plain"``, or ``"chunked"`` for long sequences, see `tf_bert.models.bert.Bert`.
+        config: sizes and rates.
+        records: from `tf_bert.data.pretraining.input.find_records`.
+        options: how to train and to evaluate.
+        eval_records: what ``eval_every_steps`` evaluates on; ``records`` by default.
+
+    Source: Devlin et al. 2018, sections 3.1 and A.2; ``run_pretraining.py`` of google-research/bert.
     """
 
-    num_train_steps: int = 100_000
-    num_warmup_steps: int = 10_000
-    shuffle_buffer: int = pretraining_input.SHUFFLE_BUFFER
-    deterministic: bool = True
-    shard_files: bool = False
-    attention: str = "plain"
+    def __init__(
+        self,
+        config: BertConfig,
+        records: RecordFiles | None = None,
+        options: TrainingOptions = TrainingOptions(),
+        eval_records: RecordFiles | None = None,
+    ):
+        super().__init__(options)
+        self.config, self.records, self.eval_records = config, records, eval_records or records
+        self.by_worker = options.shard_files
 
+    def make_model(self) -> BertForPreTraining:
+        """BERT with its two heads."""
+        return BertForPreTraining(self.config, attention=self.options.attention)
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationOptions:
-    """How to evaluate: batches of ``eval_batch_size``, ``max_eval_steps`` of them, the records starting anew when they
-    end; with ``max_eval_steps`` 0 every record once.
-    """
+    def check(self) -> None:
+        """Raises ValueError where the records do not fit the configuration."""
+        check_fit(self.config, self.records)
 
-    eval_batch_size: int = 8
-    max_eval_steps: int = 100
+    def data_settings(self, model: BertForPreTraining) -> dict:
+        """The files, and how they are drawn from."""
+        settings = {
+            "seed": self.options.seed,
+            "shuffle_buffer": self.options.shuffle_buffer,
+            "files": [os.path.basename(path) for path in self.records.files],
+            "records": self.records.counts(),
+        }
+        strategy = model.distribute_strategy
+        if self.by_worker and count_workers(strategy) > 1:
+            check_batch_size(strategy, self.batch_size, "train_batch_size")
+            settings["workers"] = count_workers(strategy)
+        return settings
+
+    def describe_batch(self, model: BertForPreTraining) -> str:
+        """Records and their length."""
+        return f"{self.batch_size} x {self.records.record_length} tokens"
+
+    def make_batches(self, model, state, size: int, worker: tuple[int, int] = (0, 1)) -> tf.data.Dataset:
+        """Batches of records."""
+        return pretraining_input.train_dataset(
+            self.records,
+            size,
+            seed=self.options.seed,
+            shuffle_buffer=self.options.shuffle_buffer,
+            skip_records=state.records // worker[1],
+            limits=_limits(self.config),
+            shard=worker,
+            deterministic=self.options.deterministic,
+        )
+
+    def errors(self):
+        """Names the damaged file."""
+        return record_errors(self.records, _limits(self.config))
+
+    def evaluator(self, model, output_dir, state):
+        """The figures of `evaluate`."""
+        return _evaluator(model, self.eval_records, self.options)
 
 
 def pretrain(
@@ -87,99 +107,21 @@ def pretrain(
     output_dir: str | os.PathLike,
     options: TrainingOptions = TrainingOptions(),
     *,
-    init_checkpoint: str | os.PathLike | None = None,
     eval_records: RecordFiles | None = None,
-    evaluation: EvaluationOptions = EvaluationOptions(),
-    strategy: tf.distribute.Strategy | None = None,
+    **run,
 ) -> BertForPreTraining:
-    """Pre-trains BERT with masked LM and next-sentence prediction, or goes on with a run that was stopped.
-
-    It is ``model.fit`` with three callbacks (`ReportTraining`, `SaveCheckpoints`, `StopOnSignal`). A folder that holds
-    checkpoints is resumed: weights, moments, step, place in the data, dropout, metrics. A run that goes on gives the
-    weights of one that never stopped, bit for bit on the same machine. Seeds of Python, NumPy and Keras are set.
+    """Pre-trains BERT, or resumes a run that was stopped.
 
     Args:
-        config: sizes and rates.
-        records: from `tf_bert.data.pretraining.input.find_records`.
-        output_dir: gets ``model.ckpt-N``, ``training.jsonl`` and TensorBoard's files; made if need be.
-        options: how to train.
-        init_checkpoint: a TensorFlow 1 checkpoint whose weights to begin with; step, moments and rate begin anew. Not
-            used when ``output_dir`` has a checkpoint.
-        eval_records: what ``options.evaluate_every`` evaluates on.
-        evaluation: how it does.
-        strategy: where to train; the default strategy is one device.
-
-    Returns:
-        The trained model.
-
-    Raises:
-        ValueError: records, configuration and checkpoint do not fit; the run is beyond ``num_train_steps`` already.
-        NonFiniteLossError: the loss or a weight is not finite; names the step and the last good checkpoint.
-        Stopped: SIGTERM came, and the run is saved.
-
-    Source: Devlin et al. 2018, sections 3.1 and A.2; ``run_pretraining.py`` of google-research/bert.
+        config: see `Pretraining`, as for the others.
+        records: what to train on.
+        output_dir: where the run is.
+        options: how to train and to evaluate.
+        eval_records: what to evaluate on while training.
+        **run: ``init_checkpoint``, ``strategy``, ``optimizer``; see `tf_bert.training.recipe.Task.train`, also for what
+            is returned and raised.
     """
-    output_dir = os.fspath(output_dir)
-    check_fit(config, records)
-    set_seed(options.seed)
-    strategy = strategy or tf.distribute.get_strategy()
-    model = build_model(config, options, strategy)
-    if is_chief(strategy):
-        make_folder(output_dir)
-        clean_up(output_dir, options.keep_checkpoints)
-    data = {
-        "seed": options.seed,
-        "shuffle_buffer": options.shuffle_buffer,
-        "files": [os.path.basename(path) for path in records.files],
-        "records": records.counts(),
-    }
-    if options.shard_files and count_workers(strategy) > 1:
-        check_batch_size(strategy, options.train_batch_size, "train_batch_size")
-        data["workers"] = count_workers(strategy)
-    state = begin(model, output_dir, options, data, init_checkpoint)
-    say_start(model, options, state, f"{options.train_batch_size} x {records.record_length} tokens")
-    evaluate = _evaluator(model, eval_records or records, evaluation) if options.evaluate_every else None
-    while state.step < options.num_train_steps:
-        # Once, but for float16: where a step overflows, nothing is updated, and its batch is made up for.
-        state = _train(model, records, output_dir, options, state, evaluate)
-    return model
-
-
-def _train(
-    model: BertForPreTraining,
-    records: RecordFiles,
-    output_dir: str,
-    options: TrainingOptions,
-    state: RunState,
-    evaluate: Callable[[], dict[str, float]] | None,
-) -> RunState:
-    """Trains with one call of ``fit``, from ``state``; returns where the run stands then."""
-    limits = id_limits(model.config.vocab_size, model.config.type_vocab_size)
-
-    def make_batches(size: int, worker: tuple[int, int] = (0, 1)) -> tf.data.Dataset:
-        return pretraining_input.train_dataset(
-            records,
-            size,
-            seed=options.seed,
-            shuffle_buffer=options.shuffle_buffer,
-            skip_records=state.records // worker[1],
-            limits=limits,
-            shard=worker,
-            deterministic=options.deterministic,
-        )
-
-    with record_errors(records, limits):
-        return train(model, make_batches, output_dir, options, state, evaluate, by_worker=options.shard_files)
-
-
-def build_model(
-    config: BertConfig, options: TrainingOptions, strategy: tf.distribute.Strategy | None = None
-) -> BertForPreTraining:
-    """Makes the model with its optimizer, ready for ``fit`` and ``evaluate``."""
-    with (strategy or tf.distribute.get_strategy()).scope():
-        model = BertForPreTraining(config, attention=options.attention)
-        compile_for(model, options)
-    return model
+    return Pretraining(config, records, options, eval_records).train(output_dir, **run)
 
 
 def check_fit(config: BertConfig, records: RecordFiles) -> None:
@@ -198,9 +140,7 @@ def check_fit(config: BertConfig, records: RecordFiles) -> None:
 
 
 def evaluate(
-    model: BertForPreTraining,
-    records: RecordFiles,
-    options: EvaluationOptions = EvaluationOptions(),
+    model: BertForPreTraining, records: RecordFiles, options: EvaluationOptions = EvaluationOptions()
 ) -> dict[str, float]:
     """The original's five figures: total loss, loss and accuracy of masked LM and of next-sentence prediction.
 
@@ -212,17 +152,15 @@ def evaluate(
     Raises:
         ValueError: the records do not fit the model, or are damaged.
     """
-    check_fit(model.config, records)
-    with record_errors(records, id_limits(model.config.vocab_size, model.config.type_vocab_size)):
-        return _evaluator(model, records, options)()
+    return _evaluator(model, records, options)()
 
 
 def _evaluator(
     model: BertForPreTraining, records: RecordFiles, options: EvaluationOptions
 ) -> Callable[[], dict[str, float]]:
-    limits = id_limits(model.config.vocab_size, model.config.type_vocab_size)
-    repeat = options.max_eval_steps > 0
-    steps = options.max_eval_steps if repeat else -(-sum(records.counts()) // options.eval_batch_size)
+    check_fit(model.config, records)
+    limits, repeat = _limits(model.config), options.max_eval_steps > 0
+    steps = options.max_eval_steps or -(-sum(records.counts()) // options.eval_batch_size)
     batches = distribute(
         model.distribute_strategy,
         lambda size: pretraining_input.eval_dataset(records, size, repeat=repeat, limits=limits),
@@ -230,10 +168,15 @@ def _evaluator(
     )
 
     def run() -> dict[str, float]:
-        figures = model.evaluate(batches, steps=steps, verbose=0, return_dict=True)
+        with record_errors(records, limits):
+            figures = model.evaluate(batches, steps=steps, verbose=0, return_dict=True)
         return {key: np.float32(figures[key]) for key in EVAL_KEYS if key in figures}
 
     return run
+
+
+def _limits(config: BertConfig):
+    return id_limits(config.vocab_size, config.type_vocab_size)
 
 
 def export(model: BertForPreTraining, directory: str | os.PathLike, tokenizer: FullTokenizer | None = None) -> str:

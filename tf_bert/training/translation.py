@@ -1,6 +1,5 @@
 """Training of translation models: what ``train_translation`` does, as functions."""
 
-import dataclasses
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -13,76 +12,144 @@ from tf_bert.configs import Seq2SeqConfig, TransformerConfig, TranslationConfig
 from tf_bert.data.tfrecord.input_pipeline import check_vocab_size
 from tf_bert.data.translation import input as translation_input
 from tf_bert.data.translation.input import Batching, TranslationRecords, translation_record_errors
-from tf_bert.files import make_folder
 from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
+from tf_bert.models.translator import average_checkpoints
 from tf_bert.progress import say
 from tf_bert.trainer.optimization import AdamWeightDecay
 from tf_bert.trainer.schedules import NoamSchedule, WarmupDecay
 from tf_bert.training.callbacks import read_log
 from tf_bert.training.distribution import distribute, strategy_name
-from tf_bert.training.resume import RunState, clean_up
-from tf_bert.training.runs import RunOptions, begin, compile_for, say_start, set_seed, train
+from tf_bert.training.options import TranslationOptions
+from tf_bert.training.recipe import Task
+from tf_bert.training.resume import RunState, find_checkpoints
 from tf_bert.training.workers import is_chief
 
 BEST = "best/model.ckpt"
 
 
-@dataclasses.dataclass(frozen=True)
-class TranslationOptions(RunOptions):
-    """How to train.
+class Translation(Task):
+    """Targets from sources, on the records of ``create_translation_data``.
 
     Args:
-        train_batch_size: tokens in a batch: padded positions of the longer side, see `Batching`. On a TPU every pair
-            is as wide as the longest one.
-        learning_rate: the peak.
-        num_warmup_steps: updates until the peak.
-        schedule: ``noam`` (falls with the root of the step; Vaswani et al. 2017, section 5.3), ``linear``, ``cosine``
-            or ``constant``.
-        clip_norm: the largest norm of the gradient; 0 for any.
-        shuffle_buffer: pairs to draw the next one from.
-        eval_batch_size: tokens in a batch of an evaluation.
-        early_stopping: stop after so many evaluations without a lower cross-entropy; 0 for never.
+        config: sizes, and which model.
+        records: what to train on.
+        options: how to train and to evaluate.
+        eval_records: what ``eval_every_steps`` evaluates on. The weights of the best evaluation are kept in
+            ``best/model.ckpt``.
     """
 
-    num_train_steps: int = 100_000
-    train_batch_size: int = 4096
-    learning_rate: float = 7e-4
-    num_warmup_steps: int = 4000
-    schedule: str = "noam"
-    clip_norm: float = 1.0
-    shuffle_buffer: int = translation_input.SHUFFLE_BUFFER
-    eval_batch_size: int = 4096
-    early_stopping: int = 0
+    by_worker = True
+    batch_option = "batch_tokens"
 
-    def make_schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
-        """The learning rate.
+    def __init__(
+        self,
+        config: TransformerConfig | Seq2SeqConfig,
+        records: TranslationRecords | None = None,
+        options: TranslationOptions = TranslationOptions(),
+        eval_records: TranslationRecords | None = None,
+    ):
+        super().__init__(options)
+        self.config, self.records, self.eval_records = config, records, eval_records
 
-        Example:
-            >>> float(TranslationOptions(learning_rate=0.5, num_warmup_steps=4).make_schedule()(3))
-            0.5
-        """
-        if self.schedule == "noam":
-            warmup = max(self.num_warmup_steps, 1)
-            return NoamSchedule(1, warmup, factor=self.learning_rate * math.sqrt(warmup))
-        return WarmupDecay(self.learning_rate, self.num_train_steps, self.num_warmup_steps, self.schedule)
+    def make_model(self) -> Seq2Seq | Transformer:
+        """The model of the configuration."""
+        return (Transformer if isinstance(self.config, TransformerConfig) else Seq2Seq)(self.config)
 
-
-def build_model(
-    config: TranslationConfig, options: TranslationOptions, strategy: tf.distribute.Strategy | None = None
-) -> Seq2Seq | Transformer:
-    """Makes the model with Adam as the Transformer's paper has it (betas 0.9 and 0.98, epsilon 1e-9)."""
-    with (strategy or tf.distribute.get_strategy()).scope():
-        model = (Transformer if isinstance(config, TransformerConfig) else Seq2Seq)(config)
-        optimizer = AdamWeightDecay(
-            options.make_schedule(),
+    def make_optimizer(self) -> AdamWeightDecay:
+        """Adam as the Transformer's paper has it (betas 0.9 and 0.98, epsilon 1e-9)."""
+        return AdamWeightDecay(
+            make_schedule(self.options),
             beta_2=0.98,
             epsilon=1e-9,
             bias_correction=True,
-            global_clipnorm=options.clip_norm or None,
+            global_clipnorm=self.options.clip_norm or None,
         )
-        compile_for(model, options, optimizer)
-    return model
+
+    def check(self) -> None:
+        """Raises ValueError where records do not fit the configuration, or there are none to evaluate on."""
+        for some in (self.records, self.eval_records):
+            if some is not None:
+                check_fit(self.config, some)
+        if self.options.early_stopping and not (self.options.eval_every_steps and self.eval_records):
+            raise ValueError("early stopping needs evaluations: records to evaluate on, and eval_every_steps")
+
+    def data_settings(self, model: Seq2Seq | Transformer) -> dict:
+        """The files, and how batches are made of them."""
+        batching = _batching(model, self.batch_size)
+        return {
+            "seed": self.options.seed,
+            "shuffle_buffer": self.options.shuffle_buffer,
+            "batch_tokens": self.batch_size,
+            "files": [os.path.basename(path) for path in self.records.files],
+            "records": self.records.count,
+            "rows": [batching.rows(width) for width in batching.widths(self.records)],  # more with many replicas
+        }
+
+    def describe_batch(self, model: Seq2Seq | Transformer) -> str:
+        """Tokens, and how many batches make a pass."""
+        batches = _batching(model, self.batch_size).batches_in_pass(self.records)
+        return f"{self.batch_size:,} tokens, {batches:,} for a pass over {self.records.count:,} pairs"
+
+    def make_batches(self, model, state, size: int, worker: tuple[int, int] = (0, 1)) -> tf.data.Dataset:
+        """Batches of pairs of about one length."""
+        batches = translation_input.train_dataset(
+            self.records,
+            _batching(model, self.batch_size),
+            seed=self.options.seed,
+            shuffle_buffer=self.options.shuffle_buffer,
+            skip_batches=state.records // self.batch_size,
+            limits=_limits(self.config),
+            pad_id=self.config.pad_id,
+        )
+        return translation_input.rows_of_worker(batches, *worker, model.distribute_strategy.num_replicas_in_sync)
+
+    def errors(self):
+        """Names the damaged file."""
+        return translation_record_errors(self.records, _limits(self.config))
+
+    def evaluator(self, model, output_dir, state):
+        """The figures of `evaluate`; the best weights are kept, and training stops when they get no better."""
+        return _Held(model, output_dir, self.options, self.eval_records, state) if self.eval_records else None
+
+
+def train_translation(
+    config: TransformerConfig | Seq2SeqConfig,
+    records: TranslationRecords,
+    output_dir: str | os.PathLike,
+    options: TranslationOptions = TranslationOptions(),
+    *,
+    eval_records: TranslationRecords | None = None,
+    **run,
+) -> Seq2Seq | Transformer:
+    """Trains a translation model, or resumes a run that was stopped.
+
+    Args:
+        config: see `Translation`, as for the others.
+        records: what to train on.
+        output_dir: where the run is.
+        options: how to train and to evaluate.
+        eval_records: what to evaluate on while training.
+        **run: ``init_checkpoint``, ``strategy``, ``optimizer``; see `tf_bert.training.recipe.Task.train`, also for what
+            is raised.
+
+    Returns:
+        The trained model. After an early stop it has the weights of the last step, not of the best one.
+    """
+    return Translation(config, records, options, eval_records).train(output_dir, **run)
+
+
+def make_schedule(options: TranslationOptions) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Makes the learning rate.
+
+    Example:
+        >>> float(make_schedule(TranslationOptions(learning_rate=0.5, num_warmup_steps=4))(3))
+        0.5
+    """
+    if options.schedule == "noam":
+        warmup = max(options.num_warmup_steps, 1)
+        return NoamSchedule(1, warmup, factor=options.learning_rate * math.sqrt(warmup))
+    return WarmupDecay(options.learning_rate, options.num_train_steps, options.num_warmup_steps, options.schedule)
 
 
 def check_fit(config: TranslationConfig, records: TranslationRecords) -> None:
@@ -101,88 +168,6 @@ def check_fit(config: TranslationConfig, records: TranslationRecords) -> None:
         )
 
 
-def train_translation(
-    config: TransformerConfig | Seq2SeqConfig,
-    records: TranslationRecords,
-    output_dir: str | os.PathLike,
-    options: TranslationOptions = TranslationOptions(),
-    *,
-    eval_records: TranslationRecords | None = None,
-    init_checkpoint: str | os.PathLike | None = None,
-    strategy: tf.distribute.Strategy | None = None,
-) -> Seq2Seq | Transformer:
-    """Trains a model, or goes on with a run that was stopped: as `tf_bert.training.pretraining.pretrain`.
-
-    Args:
-        config: sizes, and which model.
-        records: what to train on.
-        output_dir: gets ``model.ckpt-N``, ``training.jsonl``, TensorBoard's files, and with evaluations the weights of
-            the best one, ``best/model.ckpt``.
-        options: how to train.
-        eval_records: what ``options.evaluate_every`` evaluates on.
-        init_checkpoint: weights of a new run.
-        strategy: where to train; the default strategy is one device.
-
-    Returns:
-        The trained model. After an early stop it has the weights of the last step, not of the best one.
-
-    Raises:
-        ValueError: records and model do not fit; the run is beyond ``num_train_steps`` already.
-        NonFiniteLossError: the loss is not finite; names the step and the last good checkpoint.
-        Stopped: SIGTERM came, and the run is saved.
-    """
-    output_dir = os.fspath(output_dir)
-    for some in (records, eval_records):
-        if some is not None:
-            check_fit(config, some)
-    if options.early_stopping and not (options.evaluate_every and eval_records):
-        raise ValueError("early stopping needs evaluations: records to evaluate on, and how often (evaluate_every)")
-    set_seed(options.seed)
-    strategy = strategy or tf.distribute.get_strategy()
-    model = build_model(config, options, strategy)
-    if is_chief(strategy):
-        make_folder(output_dir)
-        clean_up(output_dir, options.keep_checkpoints)
-    batching = _batching(model, options.train_batch_size)
-    data = {
-        "seed": options.seed,
-        "shuffle_buffer": options.shuffle_buffer,
-        "batch_tokens": options.train_batch_size,
-        "files": [os.path.basename(path) for path in records.files],
-        "records": records.count,
-        "rows": [batching.rows(width) for width in batching.widths(records)],  # more where there are many replicas
-    }
-    state = begin(model, output_dir, options, data, init_checkpoint)
-    replicas, batches = strategy.num_replicas_in_sync, batching.batches_in_pass(records)
-    batch = f"{options.train_batch_size:,} tokens, {batches:,} for a pass over {records.count:,} pairs"
-    say_start(model, options, state, batch)
-    evaluate = None
-    if options.evaluate_every and eval_records:
-        evaluate = _Held(model, output_dir, options, eval_records, state)
-        if evaluate.stops:
-            say(f"STOPPED EARLY before: {evaluate.waited} evaluations without a better one; nothing is trained")
-            return model
-
-    limits = _limits(config)
-
-    def make_batches(_: int, worker: tuple[int, int]) -> tf.data.Dataset:
-        batches = translation_input.train_dataset(
-            records,
-            batching,
-            seed=options.seed,
-            shuffle_buffer=options.shuffle_buffer,
-            skip_batches=state.records // options.train_batch_size,
-            limits=limits,
-            pad_id=config.pad_id,
-        )
-        return translation_input.rows_of_worker(batches, *worker, replicas)
-
-    with translation_record_errors(records, limits):
-        while state.step < options.num_train_steps and not (evaluate and evaluate.stops):
-            state = train(model, make_batches, output_dir, options, state, evaluate, by_worker=True)
-    return model
-
-
 def evaluate(model: Seq2Seq | Transformer, records: TranslationRecords, tokens: int = 4096) -> dict[str, float]:
     """Loss, cross-entropy per word, perplexity, and share of right words, the right ones before each given.
 
@@ -194,6 +179,25 @@ def evaluate(model: Seq2Seq | Transformer, records: TranslationRecords, tokens: 
     check_fit(model.config, records)
     with translation_record_errors(records, _limits(model.config)):
         return _evaluator(model, records, tokens)()
+
+
+def load_best(model: Seq2Seq | Transformer, output_dir: str | os.PathLike, average: int = 1, best: bool = True) -> None:
+    """Gives a trained model the weights to export, and says which.
+
+    Args:
+        model: keeps the weights of the last step where nothing else is asked for.
+        output_dir: the folder of the run.
+        average: number of the newest checkpoints whose mean is taken.
+        best: whether to take the weights of the best evaluation, where ``average`` is 1 and there was one.
+    """
+    prefix = os.path.join(output_dir, BEST)
+    if average > 1:
+        newest = find_checkpoints(output_dir)[:average]
+        average_checkpoints(model, newest)
+        say(f"the mean of {len(newest)} checkpoints: {', '.join(map(os.path.basename, newest))}")
+    elif best and os.path.exists(prefix + ".index"):
+        average_checkpoints(model, [prefix])
+        say(f"the weights of the best evaluation: {prefix}")
 
 
 def _evaluator(model, records: TranslationRecords, tokens: int) -> Callable[[], dict[str, float]]:
@@ -219,11 +223,14 @@ class _Held:
 
     def __init__(self, model, output_dir: str, options: TranslationOptions, records, state: RunState):
         self.model, self.output_dir, self.patience = model, output_dir, options.early_stopping
-        self.run = _evaluator(model, records, options.eval_batch_size)
+        self.run = _evaluator(model, records, options.batch_tokens)
         self.best, self.waited = math.inf, 0
         for line in read_log(output_dir):
             if "eval" in line and line["step"] <= state.step:
                 self._count(line["eval"])
+        if self.stops:
+            say(f"STOPPED EARLY before: {self.waited} evaluations without a better one; nothing is trained")
+            model.stop_training = True
 
     @property
     def stops(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from tf_bert import BertConfig, FullTokenizer
 from tf_bert.commands import run_ner
 from tf_bert.data.finetuning import tagging
+from tf_bert.data.finetuning.batches import shuffled_batches
 from tf_bert.data.finetuning.tagging import (
     TagColumns,
     TaggedSentence,
@@ -21,7 +22,6 @@ from tf_bert.data.finetuning.tagging_scores import tagging_figures
 from tf_bert.models import bert_tasks
 from tf_bert.tokenization import save_vocab
 from tf_bert.trainer.prediction import predict_tags, stack
-from tf_bert.training.finetuning import shuffled_batches
 
 NAMES, TOWNS, OTHERS = ["ada", "ben", "carl"], ["rome", "oslo", "bern"], ["sings", "in", "the", "and", "sun", "."]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *TOWNS, *OTHERS, "new", "a", "##a", "old"]

@@ -204,7 +204,7 @@ def test_a_model_that_hugging_face_has_not_is_a_keras_file(folder, tmp_path, cap
         output = tmp_path / name
         assert run_language_modeling.main([*flags, f"--output_dir={output}", "--num_train_steps=2"]) == 0
         out, err = capsys.readouterr()
-        assert "type_vocab_size are no sizes of a gpt" in err
+        assert "type_vocab_size are no settings of GPT" in err
         assert f"the model is in {output}/export/gpt.keras" in out
         assert generate.main([f"--checkpoint={output}/export/gpt.keras", "--max_length=2", "the"]) == 0
 
@@ -213,7 +213,7 @@ def test_evaluation_of_an_untrained_model(folder):
     blocks = find_blocks(folder / "held.tfrecord")
     config = GPTConfig.from_json_file(folder / "config.json")
     options = language_modeling.LanguageModelingOptions(num_train_steps=1, eval_batch_size=4)
-    model = language_modeling.build_model(config, options)
+    model = language_modeling.LanguageModeling(config, options=options).build()
     figures = language_modeling.evaluate(model, blocks, options)
     assert figures["perplexity"] == pytest.approx(300, rel=0.05)
     assert figures["perplexity_per_byte"] == pytest.approx(2 ** figures["bits_per_byte"])

@@ -19,7 +19,7 @@ from tf_bert.data.pretraining.input import (
 )
 from tf_bert.data.tfrecord.files import RecordWriter, count_records, encode_example, masked_crc32c, read_records
 from tf_bert.data.tfrecord.sidecar import read_sidecar, remove_sidecar, write_sidecar
-from tf_bert.training.runs import set_seed
+from tf_bert.training.recipe import set_seed
 
 LENGTH, PREDICTIONS, VOCAB = 16, 4, 100
 

@@ -102,3 +102,29 @@ def given_or_noted_labels(given: Sequence[str], noted: Mapping[str, Any] | None)
     if given and noted:
         check_labels(noted, noted["kind"], given)
     return list(given) or list((noted or {}).get("labels", []))
+
+
+def labels_of_run(
+    kind: str, labels: Sequence[str], output_dir: str, init_checkpoint: str | None, training: bool
+) -> list[str]:
+    """The labels of a run, which must be those that its model was trained with.
+
+    Args:
+        kind: see `note_labels`.
+        labels: those given, or of the training file; empty where they are not known.
+        output_dir: the folder of the run.
+        init_checkpoint: what it begins with, or what is evaluated.
+        training: whether the run is trained: what it begins with may have had other labels then.
+
+    Raises:
+        ValueError: they are others, or not known.
+    """
+    noted = noted_labels(output_dir, None if training else init_checkpoint)
+    labels = list(labels or (noted["labels"] if noted and not training else ()))
+    check_labels(noted, kind, labels)
+    if not labels and kind not in ("regression", "choice"):
+        raise ValueError(
+            f"the labels are not known: {LABELS_FILE} is neither in {output_dir} nor beside init_checkpoint; "
+            "give --labels in the order of training"
+        )
+    return labels

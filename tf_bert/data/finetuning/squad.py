@@ -328,3 +328,11 @@ class FeatureWriter:
     def close(self) -> None:
         """Finishes the file."""
         self._writer.close()
+
+
+def write_features(features: Iterable[InputFeatures], filename: str | os.PathLike, is_training: bool) -> None:
+    """Writes windows with a `FeatureWriter`."""
+    writer = FeatureWriter(filename, is_training)
+    for feature in features:
+        writer.process_feature(feature)
+    writer.close()

@@ -4,7 +4,6 @@ The files are the original's for equal scores, to the bit. The best starts and e
 and each word of a document is normalised once.
 """
 
-import dataclasses
 import json
 import math
 import os
@@ -15,6 +14,7 @@ import numpy as np
 
 from tf_bert.data.finetuning.squad import InputFeatures, SquadExample
 from tf_bert.files import atomic_writer
+from tf_bert.options import option, options_class
 from tf_bert.tokenization.basic import BasicTokenizer
 from tf_bert.tokenization.full import WordCache
 
@@ -38,28 +38,30 @@ class Answer(NamedTuple):
     end_logit: float
 
 
-@dataclasses.dataclass(frozen=True)
+@options_class
 class AnswerOptions:
-    """How answers are chosen; names and defaults are those of ``run_squad``.
+    """How answers are chosen; names and defaults are those of ``run_squad``."""
 
-    Args:
-        n_best_size: starts and ends of a window, and answers of a question, that are considered.
-        max_answer_length: in pieces.
-        do_lower_case: as the windows were made.
-        version_2_with_negative: whether "no answer" is possible.
-        null_score_diff_threshold: "no answer" is given where its score exceeds that of the best answer by more.
-        no_answer_text: what a question of version 1 gets where no span is possible; the original's is ``empty``.
-        text_as_in_document: answers are cut out of the document by the places of their pieces, blanks and accents as
-            they stand there. The original joins words by one blank, and gives whole words where it cannot align.
-    """
-
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    do_lower_case: bool = True
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float = 0.0
-    no_answer_text: str = "empty"
-    text_as_in_document: bool = False
+    n_best_size: int = option(
+        20,
+        "Number of starts and ends of a window, and of answers of a question, that are considered and written to "
+        "nbest_predictions.json.",
+        minimum=1,
+    )
+    max_answer_length: int = option(30, "Pieces of an answer at most.", minimum=0)
+    do_lower_case: bool = option(True, "Whether the text is lower-cased, as the windows were made.")
+    version_2_with_negative: bool = option(False, "Whether questions may have no answer, as in SQuAD 2.0.")
+    null_score_diff_threshold: float = option(
+        0.0, "No answer is given where its score exceeds that of the best answer by more."
+    )
+    no_answer_text: str = option(
+        "empty", "Version 1: what a question gets for which no answer is possible; the original's is empty."
+    )
+    text_as_in_document: bool = option(
+        False,
+        "Whether to cut answers out of the document by character, blanks and accents as they are there. The original "
+        "joins words by one blank, and gives whole words where it cannot align.",
+    )
 
 
 class Predictions(NamedTuple):

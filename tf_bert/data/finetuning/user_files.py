@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_bert.data.finetuning.classification import InputExample, number_of
@@ -56,6 +56,27 @@ class FileFormat:
         if not self.label_separator:
             raise ValueError("label_separator is empty; expected what stands between the labels of a row")
         check_names(self.labels)
+
+
+def find_split(data_dir: str | None, split: str, endings: Sequence[str], files: Mapping[str, str]) -> str:
+    """The file of a split: the one that is named, else ``train.csv``, ``dev.csv`` and so on in a folder.
+
+    Args:
+        data_dir: the folder.
+        split: ``"train"``, ``"dev"`` or ``"test"``.
+        endings: that the file may have.
+        files: split -> file, for those that are named.
+
+    Raises:
+        FileNotFoundError: there is none; says which were looked for.
+    """
+    if split in files:
+        return files[split]
+    paths = [os.path.join(data_dir or ".", split + ending) for ending in endings]
+    found = [path for path in paths if os.path.exists(path)]
+    if not found:
+        raise FileNotFoundError(f"there is no file {' or '.join(paths)}; --{split}_file names another one")
+    return found[0]
 
 
 class UserFilesProcessor(DataProcessor):
@@ -113,19 +134,8 @@ class UserFilesProcessor(DataProcessor):
         return list(self._labels)
 
     def path(self, data_dir: str | None, split: str) -> str:
-        """The file of a split.
-
-        Raises:
-            FileNotFoundError: there is none; says which were looked for.
-        """
-        if split in self.format.files:
-            return self.format.files[split]
-        names = [split + ending for ending in ENDINGS[self.format.format]]
-        paths = [os.path.join(data_dir or ".", name) for name in names]
-        found = [path for path in paths if os.path.exists(path)]
-        if not found:
-            raise FileNotFoundError(f"there is no file {' or '.join(paths)}; --{split}_file names another one")
-        return found[0]
+        """The file of a split, see `find_split`."""
+        return find_split(data_dir, split, ENDINGS[self.format.format], self.format.files)
 
     def _examples(self, data_dir: str | None, split: str) -> list[InputExample]:
         assert split in SPLITS

@@ -9,11 +9,12 @@ read from the first record.
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tf_bert.files import atomic_writer, is_remote, remove_file
 from tf_bert.json_files import read_json_object
+from tf_bert.tokenization.vocabulary import vocab_sha256
 
 _LARGEST = 1 << 24  # of lengths and vocabularies
 
@@ -119,3 +120,21 @@ def _check_kinds(sidecar: Mapping[str, Any], path: str) -> None:
         for name in names & sidecar.keys():
             if not is_right(sidecar[name]):
                 raise ValueError(f"{path}: {name} is {sidecar[name]!r:.40}, expected {expected}")
+
+
+def noted_vocabulary(sidecars: Iterable[Mapping[str, Any]], near: Iterable[str | None] = ()) -> str | None:
+    """Finds the vocabulary that sidecars note: where it was, or as ``vocab.txt`` in the folder of some file.
+
+    Args:
+        sidecars: of the records.
+        near: files, or None.
+
+    Returns:
+        Its path, or None where no file has the noted SHA-256.
+    """
+    noted = next((sidecar for sidecar in sidecars if "vocab_sha256" in sidecar), None)
+    if noted is None:
+        return None
+    places = [noted.get("vocab_file"), *(os.path.join(os.path.dirname(path), "vocab.txt") for path in near if path)]
+    there = (path for path in places if path and os.path.isfile(path))
+    return next((path for path in there if vocab_sha256(path) == noted["vocab_sha256"]), None)

@@ -21,6 +21,7 @@ from tf_bert.data.tfrecord.features import Feature, assert_values, check_example
 from tf_bert.data.tfrecord.files import decode_example, read_records
 from tf_bert.data.tfrecord.input_pipeline import errors_checked_by, files_and_sidecars, shuffled_passes
 from tf_bert.data.translation.pairs import KIND
+from tf_bert.tokenization.subwords import load_subwords
 
 SHUFFLE_BUFFER = 20_000
 BATCHES_SHUFFLED = 64
@@ -57,6 +58,12 @@ class TranslationRecords:
         """The vocabularies of source and target, which lie beside the records."""
         folder = os.path.dirname(self.files[0])
         return tuple(os.path.join(folder, self.sidecar[f"{side}_vocab_file"]) for side in ("source", "target"))
+
+    def tokenizers(self) -> tuple:
+        """The tokenizers of source and target: one object where they share a vocabulary."""
+        files = self.vocab_files()
+        source = load_subwords(files[0], self.sidecar["source_do_lower_case"])
+        return source, source if files[0] == files[1] else load_subwords(files[1], self.sidecar["target_do_lower_case"])
 
 
 def find_translation_records(patterns: str | os.PathLike | Sequence) -> TranslationRecords:
