@@ -79,7 +79,7 @@ def test_what_lies_beside_the_checkpoint_needs_no_flags(checkpoints, tmp_path, c
 
     capsys.readouterr()
     assert run_classifier.main([*alone, "--do_lower_case"]) == 1
-    assert "notes do_lower_case False, and the flag says True: leave it out" in capsys.readouterr().err
+    assert "notes do_lower_case False, and True is asked for: leave it out" in capsys.readouterr().err
     assert run_classifier.main([*flags, "--do_train", f"--output_dir={tmp_path}/third"]) == 2
     assert "missing --bert_config_file and --vocab_file, and there is no checkpoint" in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_bert import Bert, BertConfig
 from tf_bert.commands import fill_mask as fill_mask_command
 from tf_bert.commands import run_pretraining
+from tf_bert.commands.flags import STOPPED
 from tf_bert.data.tfrecord.files import RecordWriter, encode_example
 from tf_bert.training.callbacks import ReportTraining, read_log
 from tf_bert.training.curves import plot_curves
@@ -248,7 +249,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(corpus, trained, tmp_path, m
 
     with monkeypatch.context() as patched:
         patched.setattr(ReportTraining, "_report", signalled)
-        assert run_pretraining.main(flags) == run_pretraining.STOPPED == 75
+        assert run_pretraining.main(flags) == STOPPED == 75
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert "goes on from step 6" in capsys.readouterr().out
     assert tf.train.load_variable(str(tmp_path), "global_step") == 6
@@ -297,7 +298,7 @@ def test_the_command_line_of_the_originals_readme():
         "num_train_steps": 100000,
         "num_warmup_steps": 10000,
         "save_checkpoints_steps": 1000,
-        "iterations_per_loop": 1000,
+        "iterations_per_loop": None,  # which is 1000 on a TPU, and 1 elsewhere
         "max_eval_steps": 100,
     }
     assert {name: defaults[name].value for name in expected} == expected

@@ -257,7 +257,7 @@ def test_train_translation_explains_mistakes(data, run, tmp_path, capsys):
         ([*known, "--hidden_size=10", "--num_attention_heads=4"], "not a multiple of"),
         ([*known, *SIZES, "--max_position_embeddings=9"], "and max_position_embeddings is 9: a longer table or"),
         ([*known, "--early_stopping=2"], "early stopping needs evaluations"),
-        ([f"--input_file={data}/vocab.model", "--model=transformer"], "vocab.model.json is not there"),
+        ([f"--input_file={data}/vocab.model", "--model=transformer"], "is this a TFRecord file"),
     ):
         assert train_translation.main([*flags, out]) != 0
         error = capsys.readouterr().err.strip().splitlines()[-1]

@@ -75,8 +75,8 @@ def run(flags) -> int:
     except NotImplementedError as error:
         raise ValueError(str(error)) from None
     kind, places = processor.kind, (flags.output_dir, flags.init_checkpoint)
-    labels = label_list.labels_of_run(kind, processor.get_labels(), *places, flags.do_train)
     strategy, config, tokenizer = strategy_and_bert(flags)
+    labels = label_list.labels_of_run(kind, processor.get_labels(), *places, flags.do_train)
     chief = workers.is_chief(strategy)
     options = options_from(flags, BertFineTuningOptions)
 

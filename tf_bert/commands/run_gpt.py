@@ -14,6 +14,7 @@ from tf_bert.progress import say
 from tf_bert.training.options import GPTFineTuningOptions
 
 with deferred():
+    from tf_bert.checkpoints import openai
     from tf_bert.data.finetuning import classifier, gpt_examples, label_list, multiple_choice, user_files
     from tf_bert.trainer import prediction
     from tf_bert.training import finetuning, gpt_finetuning, workers
@@ -137,7 +138,7 @@ def _processor(flags):
 
 def _open(flags, task):
     """The checkpoint that says the sizes and has the vocabulary."""
-    own = os.path.exists(os.path.join(flags.output_dir, "config.json"))
+    own = os.path.exists(os.path.join(flags.output_dir, openai.CONFIG))
     if not own and not flags.init_checkpoint:
         raise UsageError(f"missing --init_checkpoint: there is no model in {flags.output_dir} to resume")
     return task.open(flags.output_dir, flags.init_checkpoint, flags.do_train)

@@ -14,10 +14,10 @@ from tf_bert.progress import Progress, say
 from tf_bert.training.options import BertFineTuningOptions
 
 with deferred():
-    from tf_bert.data.finetuning import squad, squad_predictions, squad_results, squad_scores
+    from tf_bert.data.finetuning import squad, squad_predictions, squad_scores
     from tf_bert.models import bert_tasks
     from tf_bert.trainer import prediction
-    from tf_bert.training import finetuning, workers
+    from tf_bert.training import finetuning, squad_results, workers
 
 SHUFFLING_SEED = 12345  # the original's, of the order in which training questions are written
 
@@ -64,13 +64,13 @@ def run(flags) -> int:
     train = questions = columns = None
     if flags.do_train:
         train = squad.read_squad_examples(flags.train_file, True, version_2, flags.first_answer)
-        options = options.with_steps(len(train))  # of questions, as the original counts
         random.Random(SHUFFLING_SEED).shuffle(train)
     if flags.do_predict:
         questions = squad.read_squad_examples(flags.predict_file, False, version_2)
     strategy, config, tokenizer = strategy_and_bert(flags)
     chief = workers.is_chief(strategy)
     if flags.do_train:
+        options = options.with_steps(len(train))  # of questions, as the original counts
         columns = squad_results.columns_of(_features(flags, train, tokenizer, "train", chief), training=True)
 
     def make_model():

@@ -11,10 +11,11 @@ from tf_bert.data.finetuning.gpt_examples import sequences_of
 from tf_bert.data.finetuning.gpt_sequences import SpecialTokens, classification_inputs
 from tf_bert.data.finetuning.multiple_choice import ChoiceExample, convert_choices_to_features
 from tf_bert.data.finetuning.squad import SquadExample, convert_examples_to_features, split_words
-from tf_bert.data.finetuning.squad_predictions import AnswerOptions, RawResult, predict_answers
+from tf_bert.data.finetuning.squad_predictions import AnswerOptions, predict_answers
 from tf_bert.data.finetuning.tagging import TaggedSentence, convert_sentences_to_features
 from tf_bert.tokenization.full import FullTokenizer
-from tf_bert.trainer.prediction import SEQUENCES, predict_by_length, predict_in_order, predict_tags, stack
+from tf_bert.trainer.prediction import SEQUENCES, predict_in_order, predict_tags, stack
+from tf_bert.training.squad_results import raw_results
 
 SEPARATOR = " ||| "
 
@@ -150,14 +151,9 @@ class AnswerPredictor(LinePredictor):
 
     def predict(self, examples: list) -> Iterator[dict[str, Any]]:
         """Yields ``answer``, empty for none, and ``probability``: its share among the best ones."""
-        features, results = [], []
+        features: list = []
         convert_examples_to_features(examples, self.tokenizer, *self.lengths, False, features.append)
-        names = ["start_logits", "end_logits"]
-        batches = predict_by_length(self.model, stack(features), self.batch_size, names) if features else ()
-        for rows, outputs in batches:
-            for row, start, end in zip(rows, outputs["start_logits"], outputs["end_logits"], strict=True):
-                length = len(features[row].tokens)
-                results.append(RawResult(features[row].unique_id, start[:length], end[:length]))
+        results = raw_results(self.model, features, self.batch_size)
         found = predict_answers(examples, features, results, self.options)
         for example in examples:
             answer = found.predictions[example.qas_id]

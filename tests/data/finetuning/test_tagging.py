@@ -358,7 +358,7 @@ def test_mistakes(task, trained, tmp_path, capsys, monkeypatch):
     assert "nothing else to do" in refused(capsys, flags(task, tmp_path))
     changed = flags(task, trained, "--do_predict", "--labels=O,I-town,B-town,B-per")
     assert "trained with kind tags and the labels O, B-per, B-town, I-town; now" in refused(capsys, changed)
-    assert "the tags are not known" in refused(capsys, flags(task, tmp_path, "--do_predict"))
+    assert "the labels are not known" in refused(capsys, flags(task, tmp_path, "--do_predict"))
     missing = flags(tmp_path, tmp_path, "--do_train", f"--vocab_file={task}/vocab.txt")
     missing.append(f"--bert_config_file={task}/bert_config.json")
     assert "train.jsonl; --train_file names another one" in refused(capsys, missing)
