@@ -18,6 +18,7 @@ from tf_bert.commands import export
 from tf_bert.data.finetuning.label_list import note_labels
 from tf_bert.models.bert_masked_lm import BertForMaskedLM
 from tf_bert.models.bert_tasks import BertQuestionAnswering
+from tf_bert.models.multiple_choice import BertMultipleChoice
 from tf_bert.tokenization import save_vocab
 
 pytest.importorskip("tensorflow_text")
@@ -214,6 +215,28 @@ def test_clients_at_once(models, served):
     with concurrent.futures.ThreadPoolExecutor(len(texts)) as pool:
         found = np.array(list(pool.map(ask, range(len(texts)))))
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_choices(models, tmp_path, capsys):
+    """Saved by the command: odd texts and choices, together and one by one, and no text at all."""
+    folder, _ = models
+    model, tokenizer = BertMultipleChoice(CONFIG), FullTokenizer(folder / "vocab.txt", do_lower_case=True)
+    model.save_checkpoint(tmp_path / "run", tokenizer=tokenizer)
+    assert export.main([f"{tmp_path}/run", f"{tmp_path}/served"]) == 0
+    assert "(texts=tf.constant([...]), choices=tf.constant([...]))" in capsys.readouterr().out
+    assert export.main([f"{tmp_path}/run", f"{tmp_path}/model.tflite"]) == 1
+    assert "takes several sequences for each example: export it as a SavedModel" in capsys.readouterr().err
+    signature = tf.saved_model.load(f"{tmp_path}/served").signatures["serving_default"]
+    choices = [["good", "", "bad film"]] * len(ODD)
+    model.attach_preprocessor(folder / "vocab.txt")
+    expected = tf.nn.softmax(model.predict(([text.decode(errors="ignore") for text in ODD], choices))["logits"])
+    for rows in (slice(None), slice(1, 2), slice(8, 9), slice(0, 0)):
+        texts = tf.constant(ODD[rows], tf.string, [len(ODD[rows])])
+        found = signature(texts=texts, choices=tf.constant(choices[rows], tf.string, [len(ODD[rows]), 3]))
+        np.testing.assert_allclose(found["probabilities"], expected[rows], atol=1e-5)
+        assert found["choice"].numpy().tolist() == np.argmax(expected[rows], axis=1).tolist()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no choice to take"):
+        signature(texts=tf.constant(["a"]), choices=tf.constant([[]], tf.string))
 
 
 def test_mistakes_of_a_saved_model(models, tmp_path):

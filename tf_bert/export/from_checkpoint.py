@@ -14,7 +14,12 @@ from tf_bert.models.pretrained import load_model, open_checkpoint
 
 FORMATS = ("saved_model", "litert", "onnx")
 ENDINGS = {".tflite": "litert", ".onnx": "onnx"}
-TASKS = ("BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering")
+TASKS = (
+    "BertForSequenceClassification",
+    "BertForTokenClassification",
+    "BertForQuestionAnswering",
+    "BertForMultipleChoice",
+)
 MAX_SEQ_LENGTH = 128  # of LiteRT and ONNX files, where neither the user nor training says another
 
 
@@ -125,6 +130,7 @@ def _usage(model, output: str) -> str:
         "BertQuestionAnswering": ["questions", "documents"],
         "similarity": ["texts", "text_pairs"],
         "multiple_choice": ["texts", "choices"],
+        "BertMultipleChoice": ["texts", "choices"],
     }
     taken = ", ".join(f"{text}=tf.constant([...])" for text in names.get(kind or name, ["texts"]))
     imports = "import tensorflow as tf" + ("" if kind else ", tensorflow_text")  # a GPT's tokenizer needs no other

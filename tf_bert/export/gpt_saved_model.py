@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_bert.export.saved_model import TEXTS, class_outputs, label_names, save_functions
+from tf_bert.export.saved_model import CHOICES, TEXTS, class_outputs, label_names, save_functions, some_choice
 from tf_bert.models.gpt_tasks import GPTClassifier
 from tf_bert.tokenization.byte_pair import BytePairTokenizer
 from tf_bert.tokenization.in_graph_gpt1 import in_graph_layer
 
 PAIRS = tf.TensorSpec([None], tf.string, "text_pairs")
-CHOICES = tf.TensorSpec([None, None], tf.string, "choices")
 Outputs = dict[str, tf.Tensor]
 
 
@@ -79,10 +78,8 @@ def export_gpt_classifier(
         return answer(ids, tf.reshape(tf.stack([cut for _, cut in both], axis=1), [-1]), tf.constant(2))
 
     def choose(texts: tf.Tensor, choices: tf.Tensor) -> Outputs:
-        count = tf.shape(choices)[1]
-        some = tf.debugging.Assert(count > 0, ["choices has the shape", tf.shape(choices), "and no choice to take"])
-        with tf.control_dependencies([some]):
-            return answer(*sequences.of_choices(texts, choices), tf.identity(count))
+        with tf.control_dependencies([some_choice(choices)]):
+            return answer(*sequences.of_choices(texts, choices), tf.shape(choices)[1])
 
     signatures = {
         "classification": {"serving_default": (classify, [TEXTS]), "pairs": (classify_pairs, [TEXTS, PAIRS])},

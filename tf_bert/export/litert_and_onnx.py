@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_bert.files import atomic_writer
+from tf_bert.models.multiple_choice import BertMultipleChoice
 
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 TOLERANCE = 1e-4
@@ -105,8 +106,10 @@ def numeric_function(model: keras.Model, outputs: Sequence[str] = ()) -> tuple[C
     """A function of the three inputs that gives the chosen outputs in a dict, and their names.
 
     Raises:
-        ValueError: there is no such output.
+        ValueError: there is no such output, or the model takes several sequences for each example.
     """
+    if isinstance(model, BertMultipleChoice):
+        raise ValueError("BertMultipleChoice takes several sequences for each example: export it as a SavedModel")
     names = list(outputs or getattr(model, "text_outputs", None) or ["sequence_output"])
     known = model({name: np.ones((1, 3), np.int32) for name in SEQUENCES}, training=False)
     wrong = [name for name in names if not tf.is_tensor(known.get(name))]

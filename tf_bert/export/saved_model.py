@@ -15,10 +15,13 @@ import tensorflow as tf
 from tf_bert.files import atomic_folder
 from tf_bert.models.bert_encoder import BertEncoder
 from tf_bert.models.bert_tasks import BertClassifier, BertQuestionAnswering, BertTask, BertTokenClassifier
+from tf_bert.models.multiple_choice import BertMultipleChoice
 from tf_bert.models.spans import best_spans
 from tf_bert.tokenization.in_graph import InGraphTokenizer
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
+CHOICES = tf.TensorSpec([None, None], tf.string, "choices")
+SERVED = (BertClassifier, BertTokenClassifier, BertQuestionAnswering, BertMultipleChoice, BertEncoder)
 Outputs = dict[str, tf.Tensor]
 
 
@@ -47,6 +50,7 @@ def export_saved_model(
     `BertQuestionAnswering`   ``questions``, ``documents``        ``answer``, ``start``, ``end`` (characters of the
                                                                   document), ``score``, ``no_answer`` (its score less
                                                                   the answer's)
+    `BertMultipleChoice`      ``texts``, ``choices`` [B, C]       ``choice`` [B], ``probabilities`` [B, C]
     `BertEncoder`             ``texts``                           ``vectors`` [B, H]
     ========================  ==================================  ====================================================
 
@@ -100,11 +104,9 @@ def save_functions(path: str | os.PathLike, model, signatures: dict) -> str:
 
 
 def _tokenizer(model: BertTask, max_seq_length: int | None) -> InGraphTokenizer:
-    if not isinstance(model, BertClassifier | BertTokenClassifier | BertQuestionAnswering | BertEncoder):
-        raise ValueError(
-            f"a SavedModel serves BertClassifier, BertTokenClassifier, BertQuestionAnswering and BertEncoder, not "
-            f"{type(model).__name__}"
-        )
+    if not isinstance(model, SERVED):
+        names = ", ".join(cls.__name__ for cls in SERVED)
+        raise ValueError(f"a SavedModel serves one of {names}, not {type(model).__name__}")
     tokenizer = model.get_preprocessor()
     if not isinstance(tokenizer, InGraphTokenizer):
         raise ValueError(f"the preprocessor is a {type(tokenizer).__name__}; a SavedModel holds an InGraphTokenizer")
@@ -125,12 +127,15 @@ def label_names(model, labels: Sequence[str]) -> list[str]:
 def _signatures(model: BertTask, tokenizer: InGraphTokenizer, labels: list[str], max_answer_length: int) -> dict:
     """Signature name -> function of strings and what it takes."""
 
-    def encode(texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> tuple[Outputs, Outputs]:
+    def tokenize(texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> tuple[Outputs, tf.Tensor]:
         inputs = tokenizer.encode_with_offsets(texts, text_pairs, return_truncated=True)
         truncated = inputs.pop("truncated")
         longest = tf.reduce_max(tf.reduce_sum(inputs["input_mask"], axis=1))
         width = tf.maximum(longest, 1)  # also of no text at all
-        inputs = {name: value[:, :width] for name, value in inputs.items()}  # no more than need be
+        return {name: value[:, :width] for name, value in inputs.items()}, truncated  # no more than need be
+
+    def encode(texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> tuple[Outputs, Outputs]:
+        inputs, truncated = tokenize(texts, text_pairs)
         numeric = {name: inputs[name] for name in model.sequence_inputs if name in inputs}
         return inputs, {**model(numeric, training=False), "truncated": truncated}
 
@@ -171,6 +176,20 @@ def _signatures(model: BertTask, tokenizer: InGraphTokenizer, labels: list[str],
             "truncated": outputs["truncated"],
         }
 
+    def choose(texts: tf.Tensor, choices: tf.Tensor) -> Outputs:
+        count = tf.shape(choices)[1]
+        with tf.control_dependencies([some_choice(choices)]):
+            inputs, truncated = tokenize(tf.repeat(texts, count), tf.reshape(choices, [-1]))  # [B * C, S]
+        shape = tf.stack([tf.size(texts), count, tf.shape(inputs["input_ids"])[1]])
+        logits = model({name: tf.reshape(inputs[name], shape) for name in model.sequence_inputs}, training=False)[
+            "logits"
+        ]
+        return {
+            "choice": tf.argmax(logits, axis=-1),
+            "probabilities": tf.nn.softmax(logits),
+            "truncated": tf.reduce_any(tf.reshape(truncated, shape[:2]), axis=1),
+        }
+
     def vectors(texts: tf.Tensor) -> Outputs:
         _, outputs = encode(texts)
         return {name: outputs[name] for name in ("vectors", "truncated")}
@@ -181,7 +200,15 @@ def _signatures(model: BertTask, tokenizer: InGraphTokenizer, labels: list[str],
         return {"serving_default": (tag, [TEXTS])}
     if isinstance(model, BertQuestionAnswering):
         return {"serving_default": (answer, [_named("questions"), _named("documents")])}
+    if isinstance(model, BertMultipleChoice):
+        return {"serving_default": (choose, [TEXTS, CHOICES])}
     return {"serving_default": (vectors, [TEXTS])}
+
+
+def some_choice(choices: tf.Tensor) -> tf.Operation:
+    """Raises where texts have no choices [B, C]."""
+    shape = tf.shape(choices)
+    return tf.debugging.Assert(shape[1] > 0, ["choices has the shape", shape, "and no choice to take"])
 
 
 def class_outputs(logits: tf.Tensor, kind: str, labels: Sequence[str]) -> Outputs:
