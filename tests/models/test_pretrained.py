@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import keras
@@ -678,3 +679,29 @@ def test_writing_and_reading_of_names_agree():
     found = [names.to_hugging_face(row.google)[0] for row in names.ROWS]
     assert len(set(found)) == len(found)
     assert huggingface._google_name("bert.pooler.dense.weight") == ("bert/pooler/dense/kernel", True)
+
+
+@pytest.mark.parametrize("made", [{"num_labels": 1, "kind": "regression"}, {"num_labels": 3}])
+@pytest.mark.parametrize("asked", [{"num_labels": 2}, {"num_labels": 2, "kind": "multi"}, {"kind": "multi"}])
+def test_another_head_starts_fresh_and_the_encoder_is_loaded(tmp_path, made, asked):
+    source = BertClassifier(CONFIG, **made)
+    source.save_checkpoint(tmp_path / "source")
+    with pytest.warns(UserWarning, match="the encoder is loaded, and the head starts fresh"):
+        model = BertClassifier.from_checkpoint(tmp_path / "source", **asked)
+    assert model.num_labels == asked.get("num_labels", 2) and model.kind == asked.get("kind", "single")
+    for ours, theirs in zip(model.bert.weights, source.bert.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = BertClassifier.from_checkpoint(tmp_path / "source", **made)
+    np.testing.assert_array_equal(again.weights[-2].numpy(), source.weights[-2].numpy())
+
+
+@pytest.mark.parametrize("adapt", [lambda layer: layer.enable_lora(2), lambda layer: layer.quantize("int8")])
+@pytest.mark.parametrize("format", ["google", "huggingface"])
+def test_adapted_layers_are_not_written_as_plain_weights(tmp_path, adapt, format):
+    model = Bert(CONFIG)
+    adapt(model.pooler)
+    with pytest.raises(ValueError, match="1 layers that are quantized or adapted by LoRA, such as .*pooler"):
+        model.save_checkpoint(tmp_path / "plain", format)
+    assert not (tmp_path / "plain").exists()

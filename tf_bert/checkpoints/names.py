@@ -67,6 +67,8 @@ TASK_HEADS = [
     *_output("", "classifier"),  # run_classifier, for sequences and for tokens
     *_output("cls/squad/", "qa_outputs"),
 ]
+# Those of a fine-tuned head, BERT's or GPT's, in a checkpoint.
+TASK_HEAD_VARIABLES = ("output_weights", "output_bias", "classifier/output_weights", "classifier/output_bias")
 ROWS = [*BERT, *PRETRAINING_HEADS, *TASK_HEADS]
 
 

@@ -4,6 +4,7 @@
 `tf_bert.models.convert`.
 """
 
+import copy
 import dataclasses
 import functools
 import os
@@ -26,6 +27,8 @@ from tf_bert.models.gpt_tasks import GPTClassifier
 from tf_bert.models.multiple_choice import BertMultipleChoice
 from tf_bert.models.translator import is_translator
 from tf_bert.tokenization.full import FullTokenizer
+
+HEAD_ARGUMENTS = ("num_labels", "kind")  # of a model's class, which a checkpoint's head settles unless they are given
 
 # Hugging Face's name of an architecture -> our class. Folders in any format note it in "architectures".
 ARCHITECTURES = {
@@ -157,13 +160,28 @@ def load_model(
         if strict:
             refuse_more_layers(checkpoint.config, checkpoint.reader.shapes, checkpoint.path)
         noted = _noted_arguments(cls, checkpoint.config, checkpoint.path)
-        arguments = cls.arguments_for(checkpoint.reader.shapes) | noted | arguments
-        make = functools.partial(cls, described(checkpoint).config, **arguments)
-        model, model.load_report = loading.make_with_weights(make, checkpoint.reader, strict)
-        if model.load_report.missing:
+        found, reader = cls.arguments_for(checkpoint.reader.shapes) | noted, checkpoint.reader
+        if changed := [name for name in HEAD_ARGUMENTS if arguments.get(name, found.get(name)) != found.get(name)]:
+            reader = _without_head(reader)
+            warnings.warn(
+                f"{checkpoint.path} has a head with {changed[0]} {found.get(changed[0])!r}, and "
+                f"{arguments[changed[0]]!r} is asked for: the encoder is loaded, and the head starts fresh",
+                stacklevel=3,
+            )
+            found = {name: value for name, value in found.items() if name not in HEAD_ARGUMENTS}
+        make = functools.partial(cls, described(checkpoint).config, **found | arguments)
+        model, model.load_report = loading.make_with_weights(make, reader, strict)
+        if model.load_report.missing and not changed:
             warnings.warn(f"{checkpoint.path}: {model.load_report}", stacklevel=3)
     model.vocab_file = checkpoint.vocab_file
     return model
+
+
+def _without_head(reader: loading.Reader) -> loading.Reader:
+    """A reader of the same checkpoint that has no variables of a task's head."""
+    rest = copy.copy(reader)
+    rest.shapes = {name: shape for name, shape in reader.shapes.items() if name not in names.TASK_HEAD_VARIABLES}
+    return rest
 
 
 def described(checkpoint: Checkpoint) -> Checkpoint:
@@ -219,9 +237,22 @@ def write(checkpoint: Checkpoint, path: str | os.PathLike, format: str, dtype=No
         raise ValueError(
             f"{checkpoint.path} lacks {len(missing)} variables of the encoder, nothing was written: {some}"
         )
+    if format not in ("keras", "weights"):
+        _check_plain(getattr(reader, "model", None), format)
     check_dtypes(reader.dtypes, checkpoint.path)
     write_format = _write_keras if format in ("keras", "weights") else writing.write_folder
     return write_format(checkpoint, path, format, dtype, optimizer)
+
+
+def _check_plain(model, format: str) -> None:
+    """Raises ValueError for a model with layers whose weights are not what other programs would compute with."""
+    layers = [] if model is None else list(model._flatten_layers())
+    adapted = [one for one in layers if getattr(one, "lora_enabled", False) or getattr(one, "quantization_mode", None)]
+    if adapted:
+        raise ValueError(
+            f"{model.name} has {len(adapted)} layers that are quantized or adapted by LoRA, such as {adapted[0].path}; "
+            f"the format {format} holds plain weights only: save a .keras file"
+        )
 
 
 def _write_keras(checkpoint: Checkpoint, path: str, format: str, dtype, optimizer: bool) -> str:

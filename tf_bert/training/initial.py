@@ -13,8 +13,6 @@ from tf_bert.trainer.trainer import Trainer
 from tf_bert.training.resume import restore_run
 from tf_bert.training.workers import check_one_run
 
-TASK_HEAD = ("output_weights", "output_bias", "classifier/output_weights", "classifier/output_bias")
-
 
 def open_initial(init_checkpoint: str | os.PathLike, config: Config) -> formats.Checkpoint:
     """Opens weights to begin with, in any format, also where no configuration is beside them.
@@ -45,7 +43,7 @@ def load_initial_weights(model: Trainer, init_checkpoint: str | os.PathLike) -> 
     if new_rows and reader.shapes.get(names.GPT_WORDS, (None,))[0] == table.shape[0] - new_rows:
         reader = openai.ReaderWithNewRows(reader, table)
     for name, variable in variables.items():
-        if name in TASK_HEAD and reader.shapes.get(name, variable.shape) != tuple(variable.shape):
+        if name in names.TASK_HEAD_VARIABLES and reader.shapes.get(name, variable.shape) != tuple(variable.shape):
             found = reader.shapes.pop(name)
             say(f"{name} is {found} in {init_checkpoint} and {tuple(variable.shape)} here: it starts fresh")
     return loading.load_weights(model, reader)
