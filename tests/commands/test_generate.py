@@ -115,12 +115,12 @@ def scripted(tmp_path_factory):
         (["--stop=stands"], " stands"),
         (["--stop=ds b"], " stands b"),
         (["--stop=xyz|ds b|bravely"], " stands b"),
-        (["--stop=\\n"], " stands bravely\n"),
-        (["--stop=\\n\\n"], " stands bravely\n\n"),
+        pytest.param(["--stop=\\n"], " stands bravely\n", marks=pytest.mark.slow),
+        pytest.param(["--stop=\\n\\n"], " stands bravely\n\n", marks=pytest.mark.slow),
         (["--stop=\\\\and"], " stands bravely\n\n \\and"),
-        (["--stop=ds b", "--beam_size=3"], " stands b"),
+        pytest.param(["--stop=ds b", "--beam_size=3"], " stands b", marks=pytest.mark.slow),
         (["--stop=ds b", "--top_k=1", "--num_samples=2"], " stands b\n stands b"),
-        (["--stop=ds b", "--xla"], " stands b"),
+        pytest.param(["--stop=ds b", "--xla"], " stands b", marks=pytest.mark.slow),
     ],
 )
 def test_text_that_ends_the_output(scripted, flags, expected, capsys):

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from tf_bert.commands.senses import cosine, main, separation, word_vectors
+from tf_bert.commands.senses import main
 from tf_bert.configs import BertConfig, ElmoConfig, GPTConfig
 from tf_bert.models.bert import Bert
 from tf_bert.models.elmo import Elmo
 from tf_bert.models.gpt import GPT
 from tf_bert.tokenization import FullTokenizer, save_vocab
 from tf_bert.tokenization.byte_pair_training import train_byte_pairs
+from tf_bert.visualization.senses import cosine, word_vectors
 
 TEXTS = "They sat on the Bank of the river.", "The bank lent him money."
 SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
@@ -88,19 +89,6 @@ def test_a_table_and_a_picture_of_a_file(folder, senses, tmp_path, capsys):
     other = np.mean([cosine(x, y) for x in (a, b) for y in (c, d)])
     assert rows[2].split()[2:4] == [f"{same:.3f}", f"{other:.3f}"]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_nearest_text():
-    """Three at their places, one nearer to the other sense."""
-    angles = {"river": [0.0, 0.1], "money": [2.0, 0.3]}
-    vectors = {
-        sense: [{"layer 1": np.array([np.cos(angle), np.sin(angle)])} for angle in some]
-        for sense, some in angles.items()
-    }
-    same, other, right = separation(vectors)["layer 1"]
-    assert right == 0.75  # 0 and 0.1 have each other, 2.0 has 0.3; but 0.3 has 0.1
-    assert same == pytest.approx(np.mean(np.cos([0.1, 1.7])))
-    assert other == pytest.approx(np.mean(np.cos([2.0, 0.3, 1.9, 0.2])))
 
 
 @pytest.mark.parametrize(

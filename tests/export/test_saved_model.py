@@ -135,7 +135,10 @@ ODD = [
 ODD = [text if isinstance(text, bytes) else text.encode() for text in ODD]
 
 
-@pytest.mark.parametrize("kind", ["single", "multi", "regression", "tags", "questions", "vectors"])
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("multi", "regression")]
+
+
+@pytest.mark.parametrize("kind", ["single", "tags", "questions", "vectors", *SLOW_KINDS])
 def test_odd_texts_get_the_models_own_answers(models, served, kind, tmp_path):
     """Without pieces, very long, not UTF-8: together, one by one, in every signature; and no text at all."""
     folder, made = models

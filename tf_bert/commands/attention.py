@@ -3,8 +3,13 @@
 import functools
 from collections.abc import Sequence
 
+from tf_bert.commands.deferred import deferred
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
+
+with deferred():
+    from tf_bert.models import gpt, pretrained, translator
+    from tf_bert.visualization import attention, page, plots
 
 FLAGS = Flags(
     "attention",
@@ -40,58 +45,28 @@ def run(flags) -> None:
         raise UsageError("there is no text to look at: give one in quotes")
 
     load_tensorflow()
-    from tf_bert.models.gpt import GPT
-    from tf_bert.models.translator import is_translator, load_translator
-    from tf_bert.visualization import attention
-    from tf_bert.visualization.page import write_attention_page
-    from tf_bert.visualization.plots import plot_matrix, plot_positions
-
-    if is_translator(flags.checkpoint):
-        loaded = load_translator(flags.checkpoint)
+    if translator.is_translator(flags.checkpoint):
+        loaded = translator.load_translator(flags.checkpoint)
         model, look = loaded.model, functools.partial(attention.translation_attention, loaded)
     else:
-        model, tokenizer = _load(flags.checkpoint)
-        if isinstance(model, GPT) and flags.text_pair is not None:
+        model, tokenizer = pretrained.load_encoder(flags.checkpoint)
+        if isinstance(model, gpt.GPT) and flags.text_pair is not None:
             raise UsageError("--text_pair is for BERT and translation models; a GPT reads one text")
-        look = attention.gpt_attention if isinstance(model, GPT) else attention.bert_attention
+        look = attention.gpt_attention if isinstance(model, gpt.GPT) else attention.bert_attention
         look = functools.partial(look, model, tokenizer)
     if flags.positions_file:
         title = f"positional encodings of {type(model).__name__}"
-        plot_positions(flags.positions_file, attention.position_table(model), title)
+        plots.plot_positions(flags.positions_file, attention.position_table(model), title)
     if flags.text is not None and wanted != ["positions_file"]:
         maps = look(flags.text, *([] if flags.text_pair is None else [flags.text_pair]))
         if flags.output_file:
-            write_attention_page(flags.output_file, maps, f"{type(model).__name__}: {flags.text}")
+            page.write_attention_page(flags.output_file, maps, f"{type(model).__name__}: {flags.text}")
         if flags.arrays_file:
             attention.save_arrays(flags.arrays_file, maps)
         if flags.png_file:
-            chosen = _chosen(flags, maps)
-            layer = flags.layer
-            if layer is None and chosen.name == "cross":  # aligns words best (Garg et al. 2019, section 4.2)
-                layer = max(len(chosen.layers) - 2, 0)
-            titles = ("source", "target") if chosen.name == "cross" else ("looked at", "looks")
-            matrix = chosen.matrix(layer, flags.head)
-            plot_matrix(flags.png_file, matrix, chosen.columns, chosen.rows, "", *titles)
+            plots.plot_attention(flags.png_file, maps, flags.kind, flags.layer, flags.head)
     for name in wanted:
         print(f"{getattr(flags, name)}: written")
-
-
-def _chosen(flags, maps):
-    for some in maps:
-        if flags.kind in (None, some.name):
-            return some
-    raise ValueError(f"this model has no {flags.kind} attention, only {', '.join(some.name for some in maps)}")
-
-
-def _load(path: str):
-    """The model and its tokenizer: a GPT, or the encoder of a BERT."""
-    from tf_bert.configs import GPTConfig
-    from tf_bert.models.bert import Bert
-    from tf_bert.models.gpt import GPT
-    from tf_bert.models.pretrained import load_model, open_checkpoint
-
-    checkpoint = open_checkpoint(path)
-    return load_model(path, GPT if isinstance(checkpoint.config, GPTConfig) else Bert), checkpoint.tokenizer()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

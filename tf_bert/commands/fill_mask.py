@@ -10,7 +10,6 @@ from tf_bert.commands.quiet import load_tensorflow
 with deferred():
     from tf_bert.models import bert, bert_masked_lm, fill_mask, pretrained
     from tf_bert.serving import lines
-    from tf_bert.tokenization import full
 
 FLAGS = Flags(
     "fill_mask",
@@ -53,10 +52,9 @@ def print_fillings(path: str, given: Sequence[tuple[str, str]], top_k: int) -> N
     checkpoint = pretrained.open_checkpoint(path)
     if "cls/predictions/output_bias" not in checkpoint.reader.shapes:
         raise ValueError(f"{path} has no masked-LM head (cls/predictions): it cannot fill masks")
-    tokenizer = checkpoint.tokenizer()
-    tokenizer = full.FullTokenizer(tokenizer.vocab_file, **{**tokenizer.get_config(), "special_tokens_in_text": True})
+    tokenizer = checkpoint.tokenizer(special_tokens_in_text=True)
     pairs = "cls/seq_relationship/output_weights" in checkpoint.reader.shapes
-    model = pretrained.load_model(path, bert.BertForPreTraining if pairs else bert_masked_lm.BertForMaskedLM)
+    model = pretrained.load_model(checkpoint, bert.BertForPreTraining if pairs else bert_masked_lm.BertForMaskedLM)
     places, texts = zip(*(line for line in given if line[1]), strict=True)
     found = iter(fill_mask.fill_mask(model, tokenizer, texts, top_k, places))
     for _, text in given:

@@ -91,7 +91,7 @@ def run(flags) -> None:
         "constraints": _constraints(flags, tokenizer, stops),
         "sliding_window": flags.sliding_window,
     }
-    model = pretrained.load_model(flags.checkpoint, gpt.GPT)
+    model = pretrained.load_model(checkpoint, gpt.GPT)
     if flags.chat:
         for piece in chat.chat(model, tokenizer, (line for _, line in _lines()), seed=flags.seed, **options):
             _write(piece)

@@ -22,6 +22,18 @@ FLAGS = Flags(
     """,
 )
 FLAGS.string("bert_hub_module_handle", None, "Folder of the SavedModel.", required=True)
+FLAGS.integer(
+    "num_attention_heads",
+    None,
+    "Heads of the module, where neither its graph nor a bert_config.json in its folder says it.",
+    minimum=1,
+)
+FLAGS.boolean(
+    "allow_running_module",
+    False,
+    "Whether to run the module, which is a program, and to compare what it computes with the model made of its "
+    "variables. By default its files are read and nothing in it is run.",
+)
 run_classifier.add_classifier_flags(FLAGS)
 
 
@@ -32,7 +44,13 @@ def run(flags) -> int:
             raise UsageError(f"--{name} is not accepted here: it comes from the module; see run_classifier")
     strategy_from_flags(flags)  # several workers' has to be made before a module is loaded
     with tempfile.TemporaryDirectory() as folder:
-        flags.init_checkpoint = hub.convert_module(flags.bert_hub_module_handle, folder, flags.do_lower_case)
+        flags.init_checkpoint = hub.convert_module(
+            flags.bert_hub_module_handle,
+            folder,
+            flags.do_lower_case,
+            flags.num_attention_heads,
+            flags.allow_running_module,
+        )
         return run_classifier.run(flags)
 
 

@@ -84,7 +84,7 @@ class BeamSearch:
     def select(self, setup: Setup, index, raw, allowed, attention, carry):
         """Takes the best continuations; arguments and results as for `Greedy.select`."""
         width, vocab_size = self.beam_size, setup.vocab_size
-        scores, flat, may_go_on = self.best(setup, index, allowed, carry)  # [B,C], [B,C], [C]
+        scores, flat, only_finish = self.best(setup, index, allowed, carry)  # [B,C]
         count = scores.shape[-1]
         parents, tokens = ops.cast(flat // vocab_size, "int32"), ops.cast(flat % vocab_size, "int32")
         gains = ops.take_along_axis(ops.reshape(raw, (-1, width * vocab_size)), flat, axis=1)
@@ -105,7 +105,8 @@ class BeamSearch:
         finishes = ops.logical_and(finishes, ops.logical_not(carry["done"])[:, None])
         finished = self.finish(setup, index, candidates, finishes, carry["finished"])
 
-        ends = ops.logical_or(ends, ops.logical_not(may_go_on))
+        if only_finish:
+            ends = ops.logical_or(ends, ops.arange(count) < only_finish)
         _, going_on = ops.top_k(ops.where(ends, WORST, scores), width)  # [B,W]
         going_on = ops.cast(going_on, "int32")
         alive = {name: gather_beams(values, going_on) for name, values in candidates.items()}
@@ -124,8 +125,8 @@ class BeamSearch:
         """The best continuations, enough of them that those which do not finish fill the beam.
 
         Returns:
-            Their scores [B,C] and places among W * V [B,C], and which of them may go on [C]. The first ``beam_size``
-            are the best of all, best first; these may finish.
+            Their scores [B,C] and places among W * V [B,C], of which the first ``beam_size`` are the best of all, best
+            first; and how many of these come again behind them if they can go on.
         """
         width, constraints = self.beam_size, setup.constraints
         size = width * setup.vocab_size
@@ -134,13 +135,14 @@ class BeamSearch:
         count = min(width * (2 + len(constraints.stop_sequences)), size)
         if "text_states" not in carry:
             scores, flat = ops.top_k(totals, count)
-            return scores, flat, ops.ones((count,), "bool")
+            return scores, flat, 0
         # Any number of tokens may complete a stop text: those that do not are ranked by themselves.
         completes = ops.reshape(constraints.stops.completed_by(carry["text_states"], setup.vocab_size), (-1, size))
         completes = ops.logical_and(completes, index + 1 >= constraints.min_length)
-        first, rest = ops.top_k(totals, min(width, size)), ops.top_k(ops.where(completes, WORST, totals), count)
-        scores, flat = (ops.concatenate(parts, axis=1) for parts in zip(first, rest, strict=True))
-        return scores, flat, ops.arange(scores.shape[-1]) >= min(width, size)
+        first = min(width, size)
+        best, others = ops.top_k(totals, first), ops.top_k(ops.where(completes, WORST, totals), count)
+        scores, flat = (ops.concatenate(parts, axis=1) for parts in zip(best, others, strict=True))
+        return scores, flat, first
 
     def finish(self, setup, index, candidates, finishes, finished):
         """The best of the hypotheses finished before and of those candidates that ``finishes`` [B,C] names."""

@@ -1,177 +1,132 @@
-"""SavedModel folders as TensorFlow Hub published BERT: weights, vocabulary and casing in one.
-
-A module has the signatures ``tokens`` (``input_ids``, ``input_mask``, ``segment_ids`` to ``pooled_output`` and
-``sequence_output``) and ``tokenization_info``. Nothing in it says the number of heads, so the model that is made of its
-variables is compared with what the module itself computes.
-"""
+"""A module of TensorFlow Hub as a checkpoint; `tf_bert.checkpoints.hub` reads its files."""
 
 import dataclasses
-import itertools
-import os
-from typing import Any
+import functools
+from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
-from tf_bert.checkpoints import loading
-from tf_bert.checkpoints.formats import GOOGLE_CONFIG, VOCABULARY
+from tf_bert.checkpoints import hub, loading, writing
 from tf_bert.configs import BertConfig
-from tf_bert.files import open_binary
 from tf_bert.models.bert import Bert
 from tf_bert.progress import say
-from tf_bert.tokenization.full import FullTokenizer
 
 TOLERANCE = 1e-4
-_LAYER = "bert/encoder/layer_{}/"
 
 
-class HubReader:
-    """The variables of a loaded module under Google's names, without the scope that Hub puts before them."""
-
-    def __init__(self, module: Any, where: str):
-        self.where = where
-        self._variables = {}
-        variables = getattr(module, "variables", None)  # TensorFlow 2 restores no such attribute
-        for variable in variables or [v for function in module.signatures.values() for v in function.variables]:
-            name = variable.name.partition(":")[0]
-            start = max(f"/{name}".find("/bert/"), f"/{name}".find("/cls/"))
-            self._variables[name[max(start, 0) :]] = variable
-        self.shapes = {name: tuple(variable.shape) for name, variable in self._variables.items()}
-        self.dtypes = {name: variable.dtype.as_numpy_dtype for name, variable in self._variables.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        """The value of one variable."""
-        return self._variables[name].numpy()
-
-
-def convert_module(path: str, folder: str, do_lower_case: bool = True) -> str:
+def convert_module(
+    path: str,
+    folder: str,
+    do_lower_case: bool = True,
+    num_attention_heads: int | None = None,
+    allow_running_module: bool = False,
+) -> str:
     """Writes a module as a checkpoint in the original's format, with configuration, vocabulary and casing.
+
+    The module's files are read, and nothing in it is run, unless ``allow_running_module`` says so. Then what it
+    computes is compared with what the model made of its variables computes.
 
     Args:
         path: the folder of the SavedModel.
         folder: what to write.
         do_lower_case: where the module does not say.
+        num_attention_heads: where neither a ``bert_config.json`` in the folder nor the module's graph says it.
+        allow_running_module: whether the module's signature ``tokens`` may be run: it is a program, with all the rights
+            of this process.
 
     Returns:
         ``folder``.
 
     Raises:
         FileNotFoundError: there is no SavedModel, or no vocabulary in it.
-        ValueError: it holds no BERT, or computes something else with its variables.
+        ValueError: it holds no BERT; nothing says the number of heads or the activation; or it is run and computes
+            something else with its variables.
     """
-    tags, signatures = _meta_graph(path)
-    module = tf.saved_model.load(path, tags=tags)
-    reader = HubReader(module, path)
-    if "bert/embeddings/word_embeddings" not in reader.shapes:
-        there = ", ".join(list(reader.shapes)[:4]) or "none"
-        raise ValueError(f"{path} has no variables of a BERT as the original names them; it has {there}")
-    vocab_file, lower = _tokenization_info(module, path, do_lower_case)
-    model = _model(module, reader, path, "tokens" in signatures)
-    model.save_checkpoint(folder, "google", FullTokenizer(vocab_file, lower))
-    return folder
-
-
-def _meta_graph(path: str) -> tuple[list[str], set[str]]:
-    """Tags and signatures of the graph to load: one for inference, and with ``tokens`` if there is one."""
-    if "://" in path and not path.startswith("file:"):
-        raise FileNotFoundError(f"{path} is an address: nothing is fetched here. Unpack the module and give its folder")
-    file = os.path.join(path, "saved_model.pb")
-    if not os.path.exists(file):
-        raise FileNotFoundError(f"{path} is no SavedModel: there is no {file}")
-    saved = saved_model_pb2.SavedModel()
-    try:
-        with open_binary(file) as stream:
-            saved.ParseFromString(stream.read())
-        graphs = [(list(graph.meta_info_def.tags), set(graph.signature_def)) for graph in saved.meta_graphs]
-        return min(graphs, key=lambda graph: ("tokens" not in graph[1], "train" in graph[0]))
-    except Exception as error:  # of protobuf's own kind, which has changed its name
-        raise ValueError(f"{file} is damaged: {error}") from None
-
-
-def _tokenization_info(module: Any, path: str, do_lower_case: bool) -> tuple[str, bool]:
-    """The path of the vocabulary, and whether text is lower-cased."""
-    if "tokenization_info" in module.signatures:
-        info = module.signatures["tokenization_info"]()
-        vocab_file, lower = (np.ravel(info[name].numpy()).item() for name in ("vocab_file", "do_lower_case"))
-        return vocab_file.decode(), bool(lower)
-    files = [os.path.join(path, *parts) for parts in (("assets", VOCABULARY), (VOCABULARY,))]
-    found = [file for file in files if os.path.exists(file)]
-    if not found:
-        raise FileNotFoundError(f"{path} has no signature tokenization_info and no {' or '.join(files)}")
-    say(f"{path} does not say whether text is lower-cased: do_lower_case is {do_lower_case}")
-    return found[0], do_lower_case
-
-
-def _model(module: Any, reader: HubReader, path: str, comparable: bool) -> Bert:
-    """The encoder that computes what the module does."""
-    config_file = os.path.join(path, GOOGLE_CONFIG)
-    if os.path.exists(config_file):
-        configs = [BertConfig.from_json_file(config_file)]
-    elif comparable:
-        configs = list(_possible_configs(reader))
+    module = hub.read_module(path)
+    known = known_config(module, num_attention_heads)
+    if not allow_running_module:
+        if known is None:
+            raise ValueError(_what_is_not_known(module, num_attention_heads))
+        say(f"{path} is read and not run: its graph has {known.num_attention_heads} heads and {known.hidden_act}")
+    elif "tokens" in module.signatures:
+        say(f"RUNNING the signature tokens of {path}, as --allow_running_module allows: this executes its code")
+        known = _config_that_computes_the_same(module, [known] if known else list(possible_configs(module)))
+    elif known is None:
+        raise ValueError(_what_is_not_known(module, num_attention_heads))
     else:
-        raise ValueError(f"{path} has no signature tokens and no {GOOGLE_CONFIG}: nothing says the number of heads")
-    model = None
-    for config in configs:
-        if model is None or config.hidden_act != model.config.hidden_act:
-            model, _ = loading.make_with_weights(lambda config=config: Bert(config), reader)
-        else:
-            weights = model.get_weights()
-            model = Bert(config)
-            model.set_weights(weights)
-        if not comparable:
-            say(
-                f"{path} has no signature tokens: what it computes is not compared with the model made of its variables"
-            )
-            return model
-        if _difference(module.signatures["tokens"], model) <= TOLERANCE:
-            return model
-    raise ValueError(
-        f"{path}: no BERT with these variables computes the pooled_output and sequence_output of the signature tokens "
-        f"(tried {len(configs)} configurations)"
+        say(f"{path} has no signature tokens: what it computes is not compared with the model made of its variables")
+    return writing.write_folder(hub.checkpoint_of(module, known, do_lower_case), folder, "google")
+
+
+def known_config(module: hub.Module, num_attention_heads: int | None) -> BertConfig | None:
+    """The configuration of a module; None where something of it is not known without running it.
+
+    Raises:
+        ValueError: the argument, the ``bert_config.json`` and the graph contradict each other.
+    """
+    said = {
+        "num_attention_heads": {
+            "--num_attention_heads": num_attention_heads,
+            "bert_config.json": module.config and module.config.num_attention_heads,
+            "the graph": module.num_attention_heads,
+        },
+        "hidden_act": {
+            "bert_config.json": module.config and str(module.config.hidden_act).lower(),
+            "the graph": module.hidden_act,
+        },
+    }
+    settings = {}
+    for name, values in said.items():
+        known = {source: value for source, value in values.items() if value is not None}
+        if len(set(known.values())) > 1:
+            found = ", ".join(f"{value} by {source}" for source, value in known.items())
+            raise ValueError(f"{module.reader.where}: {name} is {found}; they cannot all be right")
+        if known:
+            settings[name] = next(iter(known.values()))
+    if module.config is not None:
+        return module.config
+    return BertConfig(**module.sizes, **settings) if len(settings) == len(said) else None
+
+
+def _what_is_not_known(module: hub.Module, num_attention_heads: int | None) -> str:
+    missing = [] if num_attention_heads or module.num_attention_heads else ["num_attention_heads"]
+    missing += [] if module.hidden_act else ["hidden_act"]
+    flag = "give --num_attention_heads, or " if missing == ["num_attention_heads"] else ""
+    return (
+        f"{module.reader.where}: nothing in its files says {' and '.join(missing)}, and it is not run to find out; "
+        f"{flag}put a bert_config.json into its folder, or, if you trust the module as you would trust a program, give "
+        "--allow_running_module"
     )
 
 
-def _possible_configs(reader: HubReader):
+def possible_configs(module: hub.Module) -> Iterator[BertConfig]:
     """Configurations that have these variables: the usual width of a head first, the original's activation first."""
-    words, hidden_size = reader.shapes["bert/embeddings/word_embeddings"]
-    layers = next(i for i in itertools.count() if _LAYER.format(i) + "output/dense/kernel" not in reader.shapes)
-    if not layers:
-        raise ValueError(
-            f"{reader.where} has no {_LAYER.format(0)}output/dense/kernel: it is no BERT of the original's"
-        )
-    config = BertConfig(
-        vocab_size=words,
-        hidden_size=hidden_size,
-        num_hidden_layers=layers,
-        intermediate_size=reader.shapes[_LAYER.format(0) + "intermediate/dense/kernel"][1],
-        max_position_embeddings=reader.shapes["bert/embeddings/position_embeddings"][0],
-        type_vocab_size=reader.shapes["bert/embeddings/token_type_embeddings"][0],
-        num_attention_heads=1,
-    )
-    heads = sorted(
-        (n for n in range(1, hidden_size + 1) if hidden_size % n == 0), key=lambda n: abs(hidden_size - 64 * n)
-    )
-    for activation in ("gelu", "gelu_erf", "relu"):
-        for number in heads:
+    width = module.sizes["hidden_size"]
+    config = BertConfig(**module.sizes, num_attention_heads=1)
+    heads = sorted((n for n in range(1, width + 1) if width % n == 0), key=lambda n: abs(width - 64 * n))
+    for activation in [module.hidden_act] if module.hidden_act else ("gelu", "gelu_erf", "relu"):
+        for number in [module.num_attention_heads] if module.num_attention_heads else heads:
             yield dataclasses.replace(config, num_attention_heads=number, hidden_act=activation)
 
 
-def _difference(signature: Any, model: Bert) -> float:
-    """By how much the outputs of module and model differ, on two examples with padding and two segments."""
-    specs = signature.structured_input_signature[1]
-    length = specs["input_ids"].shape[-1] or min(8, model.config.max_position_embeddings)
-    random = np.random.default_rng(0)
-    mask = (np.arange(length) < np.array([[length], [(length + 1) // 2]])).astype(np.int32)
-    inputs = {
-        "input_ids": random.integers(0, model.config.vocab_size, mask.shape, dtype=np.int32) * mask,
-        "input_mask": mask,
-        "segment_ids": (np.arange(length) >= length // 3) * mask,
-    }
-    theirs = signature(**{name: tf.cast(value, specs[name].dtype) for name, value in inputs.items()})
-    ours = model(inputs)
-    return max(
-        float(np.abs(np.array(ours[name]) - theirs[name].numpy()).max())
-        for name in ("pooled_output", "sequence_output")
+def _config_that_computes_the_same(module: hub.Module, configs: list[BertConfig]) -> BertConfig:
+    """The first configuration whose model computes what the module does, on two examples with padding."""
+    inputs, theirs = hub.run_tokens(module, functools.partial(_examples, module.sizes))
+    for config in configs:
+        model, _ = loading.make_with_weights(lambda config=config: Bert(config), module.reader)
+        ours = model(inputs)
+        names = ("pooled_output", "sequence_output")
+        if max(float(np.abs(np.array(ours[name]) - theirs[name]).max()) for name in names) <= TOLERANCE:
+            return config
+    raise ValueError(
+        f"{module.reader.where}: no BERT with these variables computes the pooled_output and sequence_output of the "
+        f"signature tokens (tried {len(configs)} configurations)"
     )
+
+
+def _examples(sizes: dict[str, int], length: int | None) -> dict[str, np.ndarray]:
+    length = length or min(8, sizes["max_position_embeddings"])
+    mask = (np.arange(length) < np.array([[length], [(length + 1) // 2]])).astype(np.int32)
+    ids = np.random.default_rng(0).integers(0, sizes["vocab_size"], mask.shape, dtype=np.int32)
+    segments = (np.arange(length) >= length // 3) * mask * (sizes["type_vocab_size"] > 1)
+    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments.astype(np.int32)}

@@ -184,6 +184,17 @@ def _without_head(reader: loading.Reader) -> loading.Reader:
     return rest
 
 
+def load_encoder(path_or_name: str | os.PathLike) -> tuple[Bert | GPT, Any]:
+    """Loads the encoder of a BERT, or a GPT, and its tokenizer.
+
+    Args:
+        path_or_name: see `open_checkpoint`.
+    """
+    checkpoint = open_checkpoint(path_or_name)
+    cls = GPT if isinstance(checkpoint.config, GPTConfig) else Bert
+    return load_model(checkpoint, cls), checkpoint.tokenizer()
+
+
 def described(checkpoint: Checkpoint) -> Checkpoint:
     """The same checkpoint with its architecture and the tokenizer's switches noted in the configuration."""
     noted = {"architectures": [checkpoint.architecture]}

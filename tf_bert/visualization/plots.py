@@ -5,6 +5,7 @@ import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +81,36 @@ def plot_matrix(
             axes.set_title(title, fontsize=10)
 
 
+def plot_attention(
+    path: str | os.PathLike,
+    maps: Sequence[Any],
+    kind: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+) -> None:
+    """Draws one matrix of a model's attention.
+
+    Args:
+        path: the picture.
+        maps: each a `tf_bert.visualization.attention.AttentionMap`.
+        kind: the name of a map; by default the first.
+        layer: from 0; by default the last, for attention to a source the last but one, which aligns words best (Garg
+            et al. 2019, section 4.2).
+        head: from 0; by default the mean of all.
+
+    Raises:
+        ValueError: the model has no such attention, layer or head.
+    """
+    chosen = next((some for some in maps if kind in (None, some.name)), None)
+    if chosen is None:
+        raise ValueError(f"this model has no {kind} attention, only {', '.join(some.name for some in maps)}")
+    is_cross = chosen.name == "cross"
+    if layer is None and is_cross:
+        layer = max(len(chosen.layers) - 2, 0)
+    titles = ("source", "target") if is_cross else ("looked at", "looks")
+    plot_matrix(path, chosen.matrix(layer, head), chosen.columns, chosen.rows, "", *titles)
+
+
 def plot_lines(
     path: str | os.PathLike, lines: Mapping[str, Mapping[float, float]], x_title: str, y_title: str, title: str = ""
 ) -> None:
@@ -103,8 +134,8 @@ def plot_senses(
 
     Args:
         path: the picture.
-        figures: for each model and word, what `tf_bert.commands.senses.separation` gives; the words are the same for
-            each model.
+        figures: for each model and word, what `tf_bert.visualization.senses.separation` returns; the words are the same
+            for each model.
     """
     models, words = (list(dict.fromkeys(column)) for column in zip(*figures, strict=True))
     layers = {model: list(figures[model, words[0]]) for model in models}
