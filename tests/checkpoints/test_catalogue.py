@@ -243,6 +243,12 @@ def link():
     return info
 
 
+def packed(name, compression):
+    info = zipfile.ZipInfo(name)
+    info.compress_type = compression
+    return info
+
+
 @pytest.mark.parametrize(
     ("members", "message"),
     [
@@ -252,6 +258,9 @@ def link():
         ({"model\\..\\evil": b"x"}, "outside its folder"),
         ({"C:evil": b"x"}, "outside its folder"),
         ({link(): b"/etc/passwd"}, "no regular file"),
+        ({"model/a": b"1", "model/a/b": b"2"}, "two files of one name, or a file and a folder"),
+        ({f"model/{number}": b"" for number in range(1001)}, "holds 1,001 files, expected at most 1000"),
+        ({packed("model/a", zipfile.ZIP_BZIP2): b"x"}, "packed in an unusual way"),
         ({"model/a": b"0" * 20_000_000}, "unpacks to 20,000,000 bytes, expected at most 10,000,000"),
     ],
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tf_bert.checkpoints import download
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
-from tf_bert.files import atomic_writer
+from tf_bert.files import atomic_writer, temporary_folder
+from tf_bert.json_files import read_json_object
 
 _SUMS = "SHA256SUMS.json"
 
@@ -119,17 +120,20 @@ def fetch(name: str, directory: str | os.PathLike | None = None, **options) -> s
     try:
         _check_or_note(directory, entry.archive, found)
         # The weights, at most with the two moments of a training checkpoint, and some room for graph and vocabulary.
-        download.unpack(archive, target, most_bytes=12 * entry.parameters_with_heads + (64 << 20), sha256=entry.sha256)
+        most_bytes = 12 * entry.parameters_with_heads + (64 << 20)
+        with temporary_folder(directory, entry.name, shown=target) as folder:
+            download.unpack(archive, os.path.join(folder, entry.name), most_bytes, entry.sha256)
+            TokenizerSettings(do_lower_case=entry.do_lower_case).write(os.path.join(folder, entry.name))
+            os.rename(os.path.join(folder, entry.name), target)
     finally:
         os.remove(archive)
-    TokenizerSettings(do_lower_case=entry.do_lower_case).write(target)
     return target
 
 
 def _check_or_note(directory: str, url: str, found: str) -> None:
     """Compares the SHA-256 of an archive with the one of its first download, or notes it as that."""
     file = os.path.join(directory, _SUMS)
-    noted = json.loads(Path(file).read_text(encoding="utf-8")) if os.path.exists(file) else {}
+    noted = read_json_object(file) if os.path.exists(file) else {}
     expected = noted.setdefault(url, found)
     if expected != found:
         raise ValueError(

@@ -1,12 +1,12 @@
 """Downloads that can be resumed and archives that cannot do harm."""
 
+import errno
 import hashlib
 import http.client
 import os
 import re
 import shutil
 import stat
-import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -14,9 +14,11 @@ import urllib.request
 import zipfile
 from collections.abc import Mapping
 
+from tf_bert.files import atomic_folder
 from tf_bert.progress import Progress
 
 _CHUNK = 1 << 18
+MOST_FILES = 1000  # in an archive; published ones hold five
 
 
 def download(url: str, path: str | os.PathLike, attempts: int = 5, timeout: float = 60.0, pause: float = 1.0) -> str:
@@ -119,6 +121,10 @@ def check_sha256(path: str | os.PathLike, expected: str) -> None:
         )
 
 
+class Refused(ValueError):
+    """An archive is whole, and could do harm."""
+
+
 def unpack(
     archive: str | os.PathLike, directory: str | os.PathLike, most_bytes: int, sha256: Mapping[str, str]
 ) -> None:
@@ -136,32 +142,34 @@ def unpack(
         ValueError: it is no zip archive, is damaged, holds an unsafe name, a link or an encrypted file, unpacks to more
             than ``most_bytes``, or a file has another checksum or is missing.
     """
-    directory = os.path.abspath(directory)
-    os.makedirs(os.path.dirname(directory), exist_ok=True)
-    temporary = tempfile.mkdtemp(prefix=".unpacking-", dir=os.path.dirname(directory))
-    try:
+    with atomic_folder(directory) as temporary:
         try:
             with zipfile.ZipFile(archive) as opened:
                 _extract(opened, temporary, most_bytes)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, zipfile.zlib.error) as error:
+        except Exception as error:  # zipfile's, zlib's and struct's: whichever the damage leads to
+            full = isinstance(error, OSError) and error.errno != errno.EINVAL  # which zipfile gets by a wrong place
+            if isinstance(error, Refused) or full:
+                raise
             raise ValueError(f"{archive} is no whole zip archive: {error}; delete it and download it again") from None
         for name, expected in sha256.items():
             if not os.path.exists(os.path.join(temporary, name)):
                 raise ValueError(f"{archive} lacks {name}, so it is not the published archive")
             check_sha256(os.path.join(temporary, name), expected)
-        os.chmod(temporary, 0o755)
-        os.rename(temporary, directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _extract(archive: zipfile.ZipFile, directory: str, most_bytes: int) -> None:
     members = [member for member in archive.infolist() if not member.is_dir()]
+    if len(members) > MOST_FILES:
+        raise Refused(f"{archive.filename} holds {len(members):,} files, expected at most {MOST_FILES}: refused")
     for member in members:
         _check_member(member, archive.filename)
+    places = [member.filename for member in members]
+    folders = {place[:end] for place in places for end in range(len(place)) if place[end] == "/"}
+    if len(set(places)) < len(places) or folders & set(places):
+        raise Refused(f"{archive.filename} holds two files of one name, or a file and a folder: refused")
     declared = sum(member.file_size for member in members)
     if declared > most_bytes:
-        raise ValueError(f"{archive.filename} unpacks to {declared:,} bytes, expected at most {most_bytes:,}: refused")
+        raise Refused(f"{archive.filename} unpacks to {declared:,} bytes, expected at most {most_bytes:,}: refused")
     folders = {member.filename.split("/")[0] for member in members}
     around = folders.pop() + "/" if len(folders) == 1 and all("/" in member.filename for member in members) else ""
     for member in members:
@@ -176,9 +184,11 @@ def _check_member(member: zipfile.ZipInfo, archive: str) -> None:
     name = member.filename
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or ":" in name or "" in parts:
-        raise ValueError(f"{archive} holds {name!r}, which could be written outside its folder: refused")
+        raise Refused(f"{archive} holds {name!r}, which could be written outside its folder: refused")
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
-        raise ValueError(f"{archive} holds {name!r}, which is no regular file (a link?): refused")
+        raise Refused(f"{archive} holds {name!r}, which is no regular file (a link?): refused")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise Refused(f"{archive} holds {name!r}, which is packed in an unusual way: refused")
     if member.flag_bits & 0x1:
-        raise ValueError(f"{archive} holds {name!r}, which is encrypted: refused")
+        raise Refused(f"{archive} holds {name!r}, which is encrypted: refused")

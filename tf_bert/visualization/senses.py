@@ -4,11 +4,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
-from tf_bert.checkpoints import openai
-from tf_bert.configs import BertConfig
+from tf_bert.checkpoints import keras_files, openai
+from tf_bert.configs import BertConfig, ElmoConfig
 from tf_bert.data.text.tables import read_tsv
 from tf_bert.models.pretrained import load_encoder
 
@@ -72,7 +71,9 @@ def load_contextual(path: str) -> tuple[Any, Any]:
     """Loads a BERT, a GPT or the export folder of an ELMo, and its tokenizer."""
     elmo = os.path.join(path, ELMO_FILE)
     if os.path.isfile(elmo):
-        return keras.saving.load_model(elmo), openai.tokenizer(path, openai.vocabulary_file(path))
+        return keras_files.load_keras_file(elmo, (ElmoConfig,), "ELMo"), openai.tokenizer(
+            path, openai.vocabulary_file(path)
+        )
     return load_encoder(path)
 
 

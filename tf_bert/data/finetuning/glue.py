@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tf_bert.data.finetuning.classification import InputExample
 from tf_bert.data.finetuning.label_checks import warn_of_one_class
 from tf_bert.data.text.tables import MissingColumnError, Row, read_tsv, warn_of, warn_of_skipped
+from tf_bert.progress import say
 
 SPLITS = ("train", "dev", "test")
 
@@ -291,6 +292,7 @@ def find_processor(task_name: str, skip_bad_rows: bool = False) -> DataProcessor
 
 def _imported(path: str) -> type:
     module, _, name = path.partition(":")
+    say(f"task {path}: importing {module}, which runs its code")
     try:
         cls = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:

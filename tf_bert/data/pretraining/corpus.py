@@ -15,7 +15,7 @@ from tf_bert.data.pretraining.instances import typecode_for
 from tf_bert.data.pretraining.masking import TokenKinds, shuffle
 from tf_bert.data.text.lines import read_lines, total_size
 from tf_bert.data.tfrecord.process_pool import Workers
-from tf_bert.progress import Progress
+from tf_bert.progress import Progress, say
 from tf_bert.tokenization.vocabulary import vocab_size
 
 BLANK_LINE = -1  # stands for the length of a line that ends a document
@@ -143,6 +143,10 @@ class ImportedWords:
 
     Each process imports it for itself, so that it need not be picklable.
 
+    Args:
+        name: ``module:function``.
+        announce: whether to say that the module is imported, which runs its code.
+
     Raises:
         ValueError: when there is no such function.
 
@@ -151,8 +155,10 @@ class ImportedWords:
         ['two', 'words']
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, announce: bool = True):
         module, _, function = name.partition(":")
+        if announce:
+            say(f"word splitter {name}: importing {module}, which runs its code")
         try:
             self._function = getattr(importlib.import_module(module), function)
         except Exception as error:  # also what a user's module raises
@@ -168,7 +174,7 @@ class ImportedWords:
         return self._function(line)
 
     def __reduce__(self):
-        return ImportedWords, (self.name,)
+        return ImportedWords, (self.name, False)
 
 
 def id_kinds(vocab: Mapping[str, int]) -> TokenKinds:
