@@ -17,6 +17,7 @@ from tf_bert.models.bert_encoder import BertEncoder
 from tf_bert.models.bert_tasks import BertClassifier, BertQuestionAnswering, BertTask, BertTokenClassifier
 from tf_bert.models.multiple_choice import BertMultipleChoice
 from tf_bert.models.spans import best_spans
+from tf_bert.tokenization.basic import CHINESE_RANGES
 from tf_bert.tokenization.in_graph import InGraphTokenizer
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
@@ -154,7 +155,7 @@ def _signatures(model: BertTask, tokenizer: InGraphTokenizer, labels: list[str],
             "ends": ends,
             "label": tf.where(starts >= 0, names, ""),
             "probability": tf.reduce_max(probabilities, axis=-1),
-            "first": (starts >= 0) & (before < starts),
+            "first": (starts >= 0) & ((before < starts) | _beside_chinese(texts, starts, tokenizer)),
             "truncated": outputs["truncated"],
         }
 
@@ -209,6 +210,17 @@ def some_choice(choices: tf.Tensor) -> tf.Operation:
     """Raises where texts have no choices [B, C]."""
     shape = tf.shape(choices)
     return tf.debugging.Assert(shape[1] > 0, ["choices has the shape", shape, "and no choice to take"])
+
+
+def _beside_chinese(texts: tf.Tensor, starts: tf.Tensor, tokenizer: InGraphTokenizer) -> tf.Tensor:
+    """Whether a piece, or the one before it, is a Chinese character, which is a word by itself; [B, S]."""
+    if not tokenizer.tokenize_chinese_chars:
+        return tf.zeros_like(starts, tf.bool)
+    codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore").to_tensor(default_value=0)  # [B, characters]
+    codes = tf.pad(codes, [[0, 0], [0, 1]])  # an empty text has a character too
+    codes = tf.gather(codes, tf.maximum(starts, 0), batch_dims=1)  # [B, S]
+    chinese = tf.reduce_any([(codes >= low) & (codes <= high) for low, high in CHINESE_RANGES], axis=0) & (starts >= 0)
+    return chinese | tf.pad(chinese[:, :-1], [[0, 0], [1, 0]])
 
 
 def class_outputs(logits: tf.Tensor, kind: str, labels: Sequence[str]) -> Outputs:

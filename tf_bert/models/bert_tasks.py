@@ -13,6 +13,7 @@ from tf_bert.models.bert import Bert, expected_ids
 from tf_bert.models.raw_text import PADDED, Attached, TakesTexts
 from tf_bert.models.saving import Checkpointed, Configured
 from tf_bert.models.spans import Span, answer_positions, best_spans, piece_labels
+from tf_bert.tokenization.basic import split_at_blanks
 from tf_bert.trainer.checks import Expected, Integers, Numbers, Shares
 from tf_bert.trainer.texts import decoded, to_list
 from tf_bert.trainer.trainer import Scores, Trainer
@@ -290,9 +291,14 @@ class BertTokenClassifier(BertTask):
         """Inputs and the labels of words, at their first pieces."""
         if y is None:
             return super().text_inputs(texts, text_pairs, y)
+        rows = _rows_of(y)
         words = [text.split() for text in decoded(texts)]
+        for place, (of_text, labels) in enumerate(zip(words, rows, strict=False)):
+            split = split_at_blanks(" ".join(of_text))  # each Chinese character is a word, unless words were given
+            if len(of_text) != np.size(labels) == len(split):
+                words[place] = split
         inputs = self.preprocess_with_offsets([" ".join(of_text) for of_text in words])
-        labels = piece_labels(inputs, words, _rows_of(y), IGNORED_LABEL, self.num_labels)
+        labels = piece_labels(inputs, words, rows, IGNORED_LABEL, self.num_labels)
         return {name: inputs[name] for name in BertTask.sequence_inputs}, labels
 
     @classmethod

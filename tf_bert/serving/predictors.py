@@ -13,6 +13,7 @@ from tf_bert.data.finetuning.multiple_choice import ChoiceExample, convert_choic
 from tf_bert.data.finetuning.squad import SquadExample, convert_examples_to_features, split_words
 from tf_bert.data.finetuning.squad_predictions import AnswerOptions, predict_answers
 from tf_bert.data.finetuning.tagging import TaggedSentence, convert_sentences_to_features
+from tf_bert.tokenization.basic import split_at_blanks
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.trainer.prediction import SEQUENCES, predict_in_order, predict_tags, stack
 from tf_bert.training.squad_results import raw_results
@@ -105,13 +106,14 @@ class ClassifierPredictor(LinePredictor):
 
 
 class TaggerPredictor(LinePredictor):
-    """Words separated by blanks: a tag for each."""
+    """Words, as the tokenizer splits them at blanks and around each Chinese character: a tag for each."""
 
-    form = "words separated by blanks"
+    form = "words separated by blanks, or Chinese text"
 
     def read(self, line: str, where: str) -> TaggedSentence:
-        """The words."""
-        return TaggedSentence([word for word in line.replace("\t", " ").split(" ") if word], source=where)
+        """Splits a text into its words."""
+        chinese = self.tokenizer.basic_tokenizer.tokenize_chinese_chars
+        return TaggedSentence(split_at_blanks(line, chinese), source=where)
 
     def predict(self, examples: list) -> Iterator[dict[str, Any]]:
         """Yields ``words`` and ``tags``."""
