@@ -7,6 +7,7 @@ import pytest
 
 from tf_bert.commands import extract_features
 from tf_bert.data.finetuning.extracted_features import read_example
+from tf_bert.serving import features
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def vectors(original):
 
 
 def test_arrays(golden, flags, original, vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr(extract_features, "BATCHES_AT_ONCE", 2)  # so that the lines come in several chunks
+    monkeypatch.setattr(features, "BATCHES_AT_ONCE", 2)  # so that the lines come in several chunks
     arguments = [f"--input_file={golden}/G_extract_features/input.txt", "--layers=-1,-2", "--batch_size=2"]
     output = tmp_path / "output.npz"
     assert extract_features.main([*flags, *arguments, f"--output_file={output}", "--format=npz"]) == 0
