@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import ROOT
 from tf_bert.commands import create_translation_data, score_translation, train_translation, translate
+from tf_bert.serving import translations
 from tf_bert.tokenization.subwords import load_subwords, train_subwords
 
 SIZES = "--hidden_size=16 --num_hidden_layers=1 --num_attention_heads=2 --intermediate_size=16".split()
@@ -137,7 +138,7 @@ def test_a_model_writes_what_it_was_taught(run, data, tmp_path, capsys):
 
 
 def test_a_translation_is_a_line():
-    assert translate._readable(object())("one\ntwo") == "one two"
+    assert translations.readable(object())("one\ntwo") == "one two"
 
 
 def test_standard_input(run, monkeypatch, tmp_path, capsys):
@@ -190,7 +191,7 @@ def test_a_line_is_cut_off_to_what_the_model_can_read(subwords, data, tmp_path):
     tokenizer = load_subwords(train_subwords(lambda: lines, str(tmp_path / "vocab"), subwords, 30))
     for line in ("1狐" * 10, "1 狐 2 " * 10, "12345" * 10, " 1" * 30):
         for most in (1, 5, 12):
-            cut = translate._cut(line, tokenizer, most)
+            cut = translations.cut_off(line, tokenizer, most)
             assert line.startswith(cut) and len(tokenizer.tokenize_to_ids(cut)) <= most
             assert cut or most < 3
 

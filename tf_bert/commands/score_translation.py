@@ -2,7 +2,13 @@
 
 from collections.abc import Sequence
 
+from tf_bert.commands.deferred import deferred
 from tf_bert.commands.flags import Flags, UsageError
+
+with deferred():
+    from tf_bert.data.text import lines
+    from tf_bert.data.translation import scores
+    from tf_bert.visualization import plots
 
 FLAGS = Flags(
     "score_translation",
@@ -25,31 +31,29 @@ FLAGS.string("plot_title", "", "What stands above the picture.")
 
 def run(flags) -> None:
     """Prints a line for each file, and draws."""
-    from tf_bert.commands.translate import scores_line
-    from tf_bert.data.text.lines import expand_input_files, read_lines
-    from tf_bert.data.translation.scores import exact_by_length
-
-    files = expand_input_files(flags.hypothesis_file)
+    files = lines.expand_input_files(flags.hypothesis_file)
     labels = flags.labels.split(",") if flags.labels else files
     if len(labels) != len(files):
         raise UsageError(f"there are {len(labels)} labels for {len(files)} files")
     if flags.plot_file and not flags.source_file:
         raise UsageError("--plot_file needs --source_file, to know the lengths")
-    references = list(read_lines(flags.reference_file))
+    references = list(lines.read_lines(flags.reference_file))
     if not references:
         raise ValueError(f"{flags.reference_file} has no lines: there is nothing to score")
-    sources = list(read_lines(flags.source_file)) if flags.source_file else None
-    systems = {label: list(read_lines(path)) for label, path in zip(labels, files, strict=True)}
+    sources = list(lines.read_lines(flags.source_file)) if flags.source_file else None
+    systems = {label: list(lines.read_lines(path)) for label, path in zip(labels, files, strict=True)}
     for label, translations in systems.items():
-        print(f"{label}: {scores_line(translations, references)}")
+        print(f"{label}: {scores.scores_line(translations, references)}")
     if sources is None:
         return
-    print(f"copying the source: {scores_line(sources, references)}")
-    lines = {label: exact_by_length(sources, translations, references) for label, translations in systems.items()}
+    print(f"copying the source: {scores.scores_line(sources, references)}")
+    shares = {
+        label: scores.exact_by_length(sources, translations, references) for label, translations in systems.items()
+    }
     if flags.plot_file:
-        from tf_bert.visualization.plots import plot_lines
-
-        plot_lines(flags.plot_file, lines, "length of the source in characters", "exactly right, %", flags.plot_title)
+        plots.plot_lines(
+            flags.plot_file, shares, "length of the source in characters", "exactly right, %", flags.plot_title
+        )
         print(f"{flags.plot_file}: written")
 
 

@@ -1,13 +1,24 @@
 """``tf-bert translate``: translates a file or standard input with a model of ``train_translation``, or with several."""
 
+import contextlib
+import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from tf_bert.commands.deferred import deferred
 from tf_bert.commands.flags import Flags, UsageError
 from tf_bert.commands.quiet import load_tensorflow
 
+with deferred():
+    from tf_bert import files, progress
+    from tf_bert.data.text import lines
+    from tf_bert.data.translation import scores
+    from tf_bert.decoding import beam, constraints
+    from tf_bert.models import translator
+    from tf_bert.serving import translations
+
 STANDARD_INPUT = "/dev/stdin"
-BATCHES_AT_ONCE = 16  # so many are sorted by length together, and shown as done
+BATCHES_AT_ONCE = 16  # their lines are sorted by length, and counted as done together
 
 FLAGS = Flags(
     "translate",
@@ -41,173 +52,90 @@ FLAGS.positional("text")
 
 def run(flags) -> None:
     """Translates and, where there are references, scores."""
-    from tf_bert.data.text.lines import read_lines, refuse_outputs_among
-
     if flags.text is not None and flags.input_file:
         raise UsageError("give a text or --input_file, not both")
     if flags.n_best > flags.beam_size:
         raise UsageError(f"--n_best={flags.n_best} needs a --beam_size of as many")
     if flags.n_best > 1 and (flags.copy_unknown or flags.reference_file):
         raise UsageError("--n_best prints scores beside the translations; --copy_unknown and --reference_file need one")
+    paths = [path.strip() for path in flags.checkpoint.split(",") if path.strip()]
+    if not paths:
+        raise UsageError("--checkpoint names no folder")
     if flags.output_file:
         read = [name for name in (flags.input_file, flags.reference_file) if name]
-        refuse_outputs_among(read, [flags.output_file])
-    references = list(read_lines(flags.reference_file)) if flags.reference_file else None
-    written = flags.output_file or flags.reference_file
-    if flags.text is None and not flags.input_file and not written and sys.stdin.isatty():
-        lines = None  # typed: each is answered at once
-    elif flags.text is not None:
-        lines = [flags.text]
-    else:
-        lines = list(read_lines(flags.input_file or STANDARD_INPUT))
-    if references is not None and len(references) != len(lines):
-        raise ValueError(f"{flags.reference_file} has {len(references)} lines, and the text to translate {len(lines)}")
+        lines.refuse_outputs_among(read, [flags.output_file])
+    references = list(lines.read_lines(flags.reference_file)) if flags.reference_file else None
+    sources = _sources(flags)
+    if references is not None and len(references) != len(sources):
+        raise ValueError(
+            f"{flags.reference_file} has {len(references)} lines, and the text to translate {len(sources)}"
+        )
 
     load_tensorflow()
-    import tensorflow as tf
-
-    from tf_bert.files import atomic_writer
-    from tf_bert.progress import say
-
-    tf.get_logger().setLevel("ERROR")  # it warns of a graph for each length, which is what is wanted
-    translators = _load(flags.checkpoint)
-    if lines is None:
+    logging.getLogger("tensorflow").setLevel("ERROR")  # it warns of a graph for each length, which is what is wanted
+    translators = translator.load_translators(paths)
+    truncate = flags.too_long == "truncate"
+    if sources is None:
         for line in sys.stdin:
             try:
-                fitting = _fitting(flags, translators, [line.rstrip("\n")])
+                fitting = translations.fitting_lines(translators, [line.rstrip("\n")], truncate=truncate)
             except ValueError as error:
-                say(str(error))
+                progress.say(str(error))
                 continue
-            print(*_translate(flags, translators, fitting, 0), sep="\n", flush=True)
+            print(*_translated(flags, translators, fitting, 0), sep="\n", flush=True)
         return
-    lines = _fitting(flags, translators, lines)
-    translations = []
-    if flags.output_file:
-        with atomic_writer(flags.output_file, "w") as file:
-            for part in _parts(flags, translators, lines):
-                file.writelines(text + "\n" for text in part)
-                translations += part
-    else:
-        for part in _parts(flags, translators, lines):
-            print(*part, sep="\n", flush=True)
-            translations += part
+    sources = translations.fitting_lines(translators, sources, flags.input_file or "the input", truncate)
+    written = []
+    with _output(flags.output_file) as write:
+        for part in _parts(flags, translators, sources):
+            write(part)
+            written += part
     if references is not None:
-        print(scores_line(translations, references), file=sys.stderr)
+        print(scores.scores_line(written, references), file=sys.stderr)
 
 
-def scores_line(translations: Sequence[str], references: Sequence[str]) -> str:
-    """BLEU, chrF, the share exactly right and the word error rate in one line."""
-    from tf_bert.data.translation import scores
-
-    exact = scores.exact_share(translations, references)
-    errors = scores.word_error_rate(translations, references)
-    rest = f"exactly right {exact:.2%}, word error rate {errors:.2%}, {len(references):,} lines"
-    try:
-        scores = scores.corpus_scores(translations, references)
-    except ImportError as error:
-        return f"{rest} ({error})"
-    return f"BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f}, {rest}"
+def _sources(flags) -> list[str] | None:
+    """Returns the lines to translate; None where they are typed and each is answered at once."""
+    if flags.text is not None:
+        return [flags.text]
+    if not (flags.input_file or flags.output_file or flags.reference_file) and sys.stdin.isatty():
+        return None
+    return list(lines.read_lines(flags.input_file or STANDARD_INPUT))
 
 
-def _load(paths: str) -> list:
-    """The models, checked to have the same vocabularies."""
-    from tf_bert.models.translator import load_translator
-    from tf_bert.tokenization.vocabulary import vocab_sha256
-
-    translators = [load_translator(path.strip()) for path in paths.split(",") if path.strip()]
-    if not translators:
-        raise UsageError("--checkpoint names no folder")
-    for side in ("source_tokenizer", "target_tokenizer"):
-        files = [getattr(translator, side).vocab_file for translator in translators]
-        for path in files[1:]:
-            if vocab_sha256(path) != vocab_sha256(files[0]):
-                raise ValueError(f"{files[0]} and {path} differ: models that translate together need equal ones")
-    return translators
+@contextlib.contextmanager
+def _output(path: str | None) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Gives a function that writes lines to a file or to standard output."""
+    if path is None:
+        yield lambda part: print(*part, sep="\n", flush=True)
+        return
+    with files.atomic_writer(path, "w") as file:
+        yield lambda part: file.writelines(text + "\n" for text in part)
 
 
-def _fitting(flags, translators, lines: Sequence[str]) -> list[str]:
-    """The lines, those that are too long for the position table cut off or refused; before any is translated."""
-    from tf_bert.progress import say
-
-    limits = [translator.model.max_source_length for translator in translators]
-    limit = min((limit for limit in limits if limit is not None), default=None)
-    if limit is None:
-        return list(lines)
-    tokenizer, fitting, cut = translators[0].source_tokenizer, [], 0
-    for number, line in enumerate(lines, 1):
-        pieces = len(tokenizer.tokenize_to_ids(line))
-        if pieces >= limit:
-            if flags.too_long == "error":
-                raise ValueError(
-                    f"{flags.input_file or 'the input'}: line {number} has {pieces} pieces and an end symbol, and "
-                    f"the model has {limit} positions; split it, or give --too_long=truncate"
-                )
-            line = _cut(line, tokenizer, limit - 1)
-            cut += 1
-        fitting.append(line)
-    if cut:
-        say(f"WARNING: {cut} line{'s were' if cut > 1 else ' was'} cut off to at most {limit - 1} pieces")
-    return fitting
-
-
-def _cut(line: str, tokenizer, most: int) -> str:
-    """The beginning of a line, of at most so many pieces. A cut may change the last ones: then it is cut again."""
-    _, offsets = tokenizer.tokenize_with_offsets(line)
-    for _, end in reversed(offsets[:most]):
-        if len(tokenizer.tokenize_to_ids(line[:end])) <= most:
-            return line[:end]
-    return ""
-
-
-def _parts(flags, translators, lines: Sequence[str]):
-    """Yields the translations of some lines after the other."""
-    from tf_bert.progress import Progress
-
+def _parts(flags, translators, sources: Sequence[str]) -> Iterator[list[str]]:
+    """Yields the translations of a few batches after the other."""
     size = flags.batch_size * BATCHES_AT_ONCE
-    with Progress("translating", total=len(lines), unit="lines") as progress:
-        for first in range(0, len(lines), size):
-            some = lines[first : first + size]
-            yield _translate(flags, translators, some, first)
-            progress.update(len(some))
+    with progress.Progress("translating", total=len(sources), unit="lines") as bar:
+        for first in range(0, len(sources), size):
+            some = sources[first : first + size]
+            yield _translated(flags, translators, some, first)
+            bar.update(len(some))
 
 
-def _translate(flags, translators, lines: Sequence[str], first: int) -> list[str]:
-    """What is printed for some lines, the first of which has the number ``first``."""
-    from tf_bert.decoding.beam import BeamSearch
-    from tf_bert.decoding.constraints import Constraints
-    from tf_bert.decoding.translation import translate, translate_batches
-
-    models = [translator.model for translator in translators]
-    source, target = translators[0].source_tokenizer, translators[0].target_tokenizer
-    search = BeamSearch(flags.beam_size, flags.length_penalty, flags.coverage_penalty, flags.n_best)
-    options = {
-        "max_length": flags.max_length,
-        "constraints": Constraints(min_length=flags.min_length),
-        "jit_compile": flags.xla,
-    }
-    if flags.n_best == 1:
-        options |= {"search": search, "batch_size": flags.batch_size, "copy_unknown": flags.copy_unknown}
-        return list(map(_readable(target), translate(models, lines, source, target, **options)))
-    printed = [[f"{first + i} ||| ||| 0.0000"] for i in range(len(lines))]
-    for indices, output, _ in translate_batches(models, lines, source, search, flags.batch_size, **options):
-        for row, i in enumerate(indices):
-            printed[i] = []
-            for tokens, length, score in zip(
-                output["tokens"][row], output["lengths"][row], output["scores"][row], strict=True
-            ):
-                if length:
-                    ids = [int(token) for token in tokens[:length] if token != models[0].config.end_id]
-                    printed[i].append(f"{first + i} ||| {_readable(target)(target.decode(ids))} ||| {score:.4f}")
-    return [line for group in printed for line in group]
-
-
-def _readable(tokenizer) -> Callable[[str], str]:
-    """What makes a tokenizer's words a line: WordPiece has lost where the blanks were."""
-    from tf_bert.data.translation.scores import detokenized
-
-    if hasattr(tokenizer, "wordpiece_tokenizer"):
-        return detokenized
-    return lambda text: text.replace("\n", " ")  # a SentencePiece model with pieces of bytes can write one
+def _translated(flags, translators, sources: Sequence[str], first: int) -> list[str]:
+    search = beam.BeamSearch(flags.beam_size, flags.length_penalty, flags.coverage_penalty, flags.n_best)
+    return translations.translated_lines(
+        translators,
+        sources,
+        search,
+        first,
+        flags.batch_size,
+        flags.copy_unknown,
+        max_length=flags.max_length,
+        constraints=constraints.Constraints(min_length=flags.min_length),
+        jit_compile=flags.xla,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

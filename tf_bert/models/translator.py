@@ -20,6 +20,7 @@ from tf_bert.json_files import read_json_object
 from tf_bert.models.seq2seq import Seq2Seq
 from tf_bert.models.transformer import Transformer
 from tf_bert.tokenization.subwords import load_subwords, symbols_of
+from tf_bert.tokenization.vocabulary import vocab_sha256
 
 CONFIG, WEIGHTS = "config.json", "model.ckpt"
 MODELS = {"seq2seq": (Seq2Seq, Seq2SeqConfig), "transformer": (Transformer, TransformerConfig)}
@@ -128,6 +129,21 @@ def _check_settings(settings: Mapping[str, Any], where: str) -> None:
             raise ValueError(f"{where}: {side}_vocab_file is {shown(name)}, expected the name of a file of this folder")
         if not isinstance(lower, bool):
             raise ValueError(f"{where}: {side}_do_lower_case is {shown(lower)}, expected true or false")
+
+
+def load_translators(directories: Sequence[str | os.PathLike]) -> list[Translator]:
+    """Loads models that are to translate together.
+
+    Raises:
+        ValueError: their vocabularies differ; or as `load_translator`.
+    """
+    translators = [load_translator(directory) for directory in directories]
+    for side in ("source_tokenizer", "target_tokenizer"):
+        first, *others = (getattr(translator, side).vocab_file for translator in translators)
+        for path in others:
+            if vocab_sha256(path) != vocab_sha256(first):
+                raise ValueError(f"{first} and {path} differ: models that translate together need equal ones")
+    return translators
 
 
 def check_vocabularies(config: Seq2SeqConfig | TransformerConfig, source_tokenizer, target_tokenizer) -> None:

@@ -31,6 +31,20 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], lower_ca
     return {name: metric.corpus_score(hypotheses, [references]).score for name, metric in metrics.items()}
 
 
+def scores_line(hypotheses: Sequence[str], references: Sequence[str]) -> str:
+    """Returns BLEU, chrF, the share that is exactly right and the word error rate in one line.
+
+    Without sacrebleu BLEU and chrF are left out, and the line says how to install it.
+    """
+    exact, errors = exact_share(hypotheses, references), word_error_rate(hypotheses, references)
+    rest = f"exactly right {exact:.2%}, word error rate {errors:.2%}, {len(references):,} lines"
+    try:
+        found = corpus_scores(hypotheses, references)
+    except ImportError as error:
+        return f"{rest} ({error})"
+    return f"BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f}, {rest}"
+
+
 def exact_share(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """The share of hypotheses that are equal to their references; 0 where there are none."""
     _check(hypotheses, references)
