@@ -1,4 +1,4 @@
-"""The few things that ``keras.ops`` has no word for; the only module below ``data/`` that imports TensorFlow."""
+"""TensorFlow operations that ``keras.ops`` does not provide; below ``data/`` only this imports TensorFlow."""
 
 import contextvars
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How this process gets its memory from the operating system."""
+"""Settings of how this process obtains memory from the operating system."""
 
 import ctypes
 import os

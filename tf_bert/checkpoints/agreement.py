@@ -1,4 +1,4 @@
-"""Compares what a configuration says with the weights beside it, before anything is built or read."""
+"""Compares a configuration with the weights next to it, before anything is built or read."""
 
 import math
 import re

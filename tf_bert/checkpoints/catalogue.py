@@ -1,4 +1,4 @@
-"""Google's published BERT models: what they are, where they lie, and how to fetch one."""
+"""Lists, finds and fetches Google's published BERT models."""
 
 import difflib
 import functools

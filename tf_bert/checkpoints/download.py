@@ -1,4 +1,4 @@
-"""Downloads that can be resumed and archives that cannot do harm."""
+"""Downloads files resumably, checks them, and extracts archives safely."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""GPT's configuration in the words of others: Hugging Face's ``config.json``, ``hparams.json`` of OpenAI's GPT-2."""
+"""Reads and writes GPT's configuration as Hugging Face's ``config.json`` and OpenAI's ``hparams.json``."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Loading of named variables into a model, whatever they come from: all is compared before anything changes."""
+"""Loads named variables into a model; all names and shapes are compared before anything changes."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""The names of a model's variables in every format: one table, read and written from the same rows.
+"""Names of a model's variables in every format: one table for reading and writing.
 
 A variable's path in a model of tf_bert is Google's name (``bert/encoder/layer_0/attention/self/query/kernel``), so a
 row needs two columns: Google's name and Hugging Face's. ``{i}`` stands for the number of the layer. GPT's rows have a

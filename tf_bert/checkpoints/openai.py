@@ -1,4 +1,4 @@
-"""GPT in the formats of others: OpenAI's GPT-2 and GPT-1 files, Hugging Face's folders of both.
+"""Reads and writes GPT as OpenAI's GPT-2 and GPT-1 files and as Hugging Face's folders.
 
 All store the kernels of query, key and value side by side; the rows of `tf_bert.checkpoints.names.gpt_rows` say what is
 where, for reading and for writing.

@@ -1,4 +1,4 @@
-"""How text is to be split for a checkpoint: switches that are wrong silently, and so travel with every format."""
+"""Tokenizer settings of a checkpoint, such as casing: read, written and carried along with every format."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The vocabulary and the table of a checkpoint: whether they fit, and how to make both longer or shorter."""
+"""Checks that vocabulary and word embeddings of a checkpoint fit, and adds or removes entries of both."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""``tf-bert attention``: shows what a model's attention looked at, as a page, a picture and arrays."""
+"""``tf-bert attention``: shows a model's attention as a page, a picture and arrays."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""``tf-bert checkpoints list|show|fetch``: the published models."""
+"""``tf-bert checkpoints list|show|fetch``: lists, describes and downloads published models."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""``tf-bert convert``: a checkpoint of one format into another."""
+"""``tf-bert convert``: converts a checkpoint to another format."""
 
 from tf_bert.commands.flags import Flags
 from tf_bert.commands.quiet import load_tensorflow

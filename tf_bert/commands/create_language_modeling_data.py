@@ -1,4 +1,4 @@
-"""``tf-bert create_language_modeling_data``: TFRecords of blocks of tokens from text."""
+"""``tf-bert create_language_modeling_data``: writes TFRecords of blocks of tokens from text."""
 
 import os
 import time

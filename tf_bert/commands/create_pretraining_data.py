@@ -1,4 +1,4 @@
-"""``tf-bert create_pretraining_data``: TFRecords of masked sentence pairs from text."""
+"""``tf-bert create_pretraining_data``: writes TFRecords of masked sentence pairs from text."""
 
 import dataclasses
 import glob

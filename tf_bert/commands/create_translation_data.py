@@ -1,4 +1,4 @@
-"""``tf-bert create_translation_data``: makes a sub-word vocabulary and TFRecords from parallel text."""
+"""``tf-bert create_translation_data``: writes a sub-word vocabulary and TFRecords from parallel text."""
 
 import os
 import time

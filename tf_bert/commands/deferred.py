@@ -1,4 +1,4 @@
-"""Imports that are written at the head of a command and run when one of their names is first used.
+"""Defers imports at the head of a command until one of the imported modules is first used.
 
 ``--help`` and a mistake in the flags answer in a blink, since TensorFlow is loaded only when the work begins.
 """

@@ -1,4 +1,4 @@
-"""``tf-bert predict``: what a fine-tuned model says about each line of standard input."""
+"""``tf-bert predict``: predicts each line of standard input with a fine-tuned model."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``tf-bert prepare_corpus``: text as people have it, as one sentence a line."""
+"""``tf-bert prepare_corpus``: turns text files into one sentence a line."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""``tf-bert pretrain_demo``: from text to a trained BERT in one go, by the commands that one would give oneself."""
+"""``tf-bert pretrain_demo``: pre-trains a small BERT from text by running the other commands in turn."""
 
 import os
 import shlex

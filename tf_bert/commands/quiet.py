@@ -1,4 +1,4 @@
-"""TensorFlow, loaded without the notes that its libraries write while they load."""
+"""Loads TensorFlow without the messages that its libraries write while they load."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""``tf-bert resize_vocab``: more or fewer words in the vocabulary of a checkpoint."""
+"""``tf-bert resize_vocab``: adds words to the vocabulary of a checkpoint, or removes some."""
 
 from tf_bert.commands.flags import Flags
 from tf_bert.commands.quiet import load_tensorflow

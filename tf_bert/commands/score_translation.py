@@ -1,4 +1,4 @@
-"""``tf-bert score_translation``: BLEU, chrF and exact matches of translations, by length too, as numbers and a plot."""
+"""``tf-bert score_translation``: prints BLEU, chrF and exact matches of translations, and plots them by length."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""``tf-bert senses``: how alike a word is in two contexts, layer by layer."""
+"""``tf-bert senses``: compares a word's vectors in two contexts, layer by layer."""
 
 from collections.abc import Sequence
 

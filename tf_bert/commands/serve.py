@@ -1,4 +1,4 @@
-"""``tf-bert serve``: models behind HTTP."""
+"""``tf-bert serve``: serves models over HTTP."""
 
 import itertools
 import os

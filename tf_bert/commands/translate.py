@@ -1,4 +1,4 @@
-"""``tf-bert translate``: translates a file or standard input with a model of ``train_translation``, or with several."""
+"""``tf-bert translate``: translates a file or standard input with one model or several."""
 
 import contextlib
 import logging

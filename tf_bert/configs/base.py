@@ -1,4 +1,4 @@
-"""What the configurations of all models share: checks, JSON in, JSON out."""
+"""Base class of all configurations: checks of values, reading and writing of JSON."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""Configurations of the recurrent models that read only: ELMo and the classifiers with attention."""
+"""Configurations of ELMo and of the recurrent classifiers with attention."""
 
 import dataclasses
 

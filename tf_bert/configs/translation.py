@@ -1,4 +1,4 @@
-"""Configurations of the models that read a source and write a target: Seq2Seq and the Transformer."""
+"""Configurations of the translation models: Seq2Seq and the Transformer."""
 
 import dataclasses
 from collections.abc import Mapping

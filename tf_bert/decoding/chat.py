@@ -1,4 +1,4 @@
-"""A conversation: each line goes on with all that was said before it."""
+"""A conversation with a GPT: each answer continues everything said before."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What may be generated: penalties for repetition, lengths, forced and forbidden tokens, stop texts and sequences."""
+"""Constraints on generated text: repetition penalties, lengths, forced and forbidden tokens, stop texts."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""From prompts to what follows them: `generate` and `stream` for ids, `generate_text` and `stream_text` for text."""
+"""Continues prompts with a GPT: `generate` and `stream` for ids, `generate_text` and `stream_text` for text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

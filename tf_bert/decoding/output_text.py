@@ -1,4 +1,4 @@
-"""From the ids of an output to its text: without the end token, up to the end of a stop text."""
+"""Turns the ids of an output into its text: without the end token, up to the end of a stop text."""
 
 from collections.abc import Sequence
 from typing import Any

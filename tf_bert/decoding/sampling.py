@@ -1,4 +1,4 @@
-"""Greedy decoding and sampling: searches that never go back on a choice."""
+"""Greedy decoding and sampling: searches that never revise a token."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Texts that end an output as soon as it holds them, however its tokens fall.
+"""Texts that end an output as soon as it contains them, wherever token boundaries are.
 
 Each text is a finite automaton over bytes (Knuth, Morris and Pratt 1977). A token is some bytes, so that it leads from
 state to state too; which one is looked up in a table. The decoding loop carries a number for each hypothesis and text.

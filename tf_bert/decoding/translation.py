@@ -1,4 +1,4 @@
-"""From sources to targets with one model or several: `generate` for ids, `translate` for text."""
+"""Translates sources with one model or several: `generate` for ids, `translate` for text."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

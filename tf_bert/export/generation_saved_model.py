@@ -1,4 +1,4 @@
-"""A GPT for serving: a SavedModel that takes texts and gives what follows them."""
+"""A GPT for serving: a SavedModel that takes texts and returns their continuations."""
 
 import dataclasses
 import os

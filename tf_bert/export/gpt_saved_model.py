@@ -1,4 +1,4 @@
-"""A fine-tuned GPT for serving: a SavedModel that takes texts and gives their label, number or choice."""
+"""A fine-tuned GPT for serving: a SavedModel that takes texts and returns their label, number or choice."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Embeddings: looked up safely, added, normalised."""
+"""Embedding tables: safe look-up, and the sum of word, segment and position embeddings of BERT."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Attention to one position, and how to train through the choice of it."""
+"""Hard attention: attention to one sampled position, with its gradient estimator."""
 
 import keras
 from keras import ops

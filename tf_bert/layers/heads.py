@@ -1,4 +1,4 @@
-"""What stands on top of an encoder."""
+"""Output layers on top of an encoder: masked LM, labels, and their losses."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Rows that hold several examples: what tells them apart."""
+"""Positions and attention masks of rows that hold several examples."""
 
 from keras import ops
 

@@ -1,4 +1,4 @@
-"""Recurrent decoders: with the source as first state, as a context at each step, or behind attention.
+"""Recurrent decoders: the source as first state, as context at each step, or through attention.
 
 Letters in shapes: B batch, S source length, T target length, E width of embeddings, H width of states, M width of the
 encoder's outputs (the memory).

@@ -1,4 +1,4 @@
-"""One vector out of those of many layers."""
+"""A learned weighted sum of the layers of an encoder."""
 
 import keras
 from keras import ops

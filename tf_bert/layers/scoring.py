@@ -1,4 +1,4 @@
-"""How well a query and a key fit: the scoring functions of attention, each a small layer.
+"""Scoring functions of attention: how well a query and a key match; each a small layer.
 
 A score is a layer with two methods, so that what depends on the keys alone is computed once per sentence and not once
 per query: ``projected = score.project_keys(keys)``, then ``score(query, projected)``.

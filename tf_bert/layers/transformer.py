@@ -1,4 +1,4 @@
-"""The block of which BERT, GPT and the Transformer are stacks."""
+"""The encoder block stacked by BERT, GPT and the Transformer."""
 
 from collections.abc import Callable
 from typing import Any

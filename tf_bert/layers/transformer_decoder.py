@@ -1,4 +1,4 @@
-"""The block of which the Transformer's decoder is a stack."""
+"""The block stacked by the Transformer's decoder."""
 
 from collections.abc import Callable
 from typing import Any

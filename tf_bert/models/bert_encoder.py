@@ -1,4 +1,4 @@
-"""Vectors of sentences from BERT, training that brings partners together, and search by similarity."""
+"""Sentence vectors from BERT: contrastive training on pairs, and search by similarity."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

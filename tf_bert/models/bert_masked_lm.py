@@ -1,4 +1,4 @@
-"""BERT that fills blanks: masked words alone (Devlin et al. 2018, section 3.1, task 1)."""
+"""BERT for masked words alone, without next-sentence prediction (Devlin et al. 2018, section 3.1, task 1)."""
 
 from collections.abc import Sequence
 from typing import Any

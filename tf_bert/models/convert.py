@@ -1,4 +1,4 @@
-"""A checkpoint of any format into any other, and into one with another vocabulary, variable by variable."""
+"""Converts checkpoints between formats, and to another vocabulary, variable by variable."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Filling the blanks of a text: the words that masked LM finds likely for each [MASK]."""
+"""Finds the likeliest words for each [MASK] of a text."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

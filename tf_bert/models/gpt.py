@@ -1,4 +1,4 @@
-"""GPT: a decoder of Transformer blocks that is trained to say what comes next (Radford et al. 2018, 2019)."""
+"""GPT: a stack of causal Transformer blocks trained to predict the next token (Radford et al. 2018, 2019)."""
 
 import math
 from collections.abc import Callable, Iterator

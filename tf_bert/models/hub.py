@@ -1,4 +1,4 @@
-"""A module of TensorFlow Hub as a checkpoint; `tf_bert.checkpoints.hub` reads its files."""
+"""Loads a module of TensorFlow Hub as a checkpoint; `tf_bert.checkpoints.hub` reads its files."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Models from checkpoints of any format, and back: the only table of architectures.
+"""Loads models from checkpoints of any format and writes them; holds the only table of architectures.
 
 `tf_bert.checkpoints` knows files and formats and imports no model; whatever needs both is here and in
 `tf_bert.models.convert`.

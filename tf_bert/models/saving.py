@@ -1,4 +1,4 @@
-"""How models are saved and loaded: by Keras from their configuration, and as checkpoints of any format (mix-ins)."""
+"""Mix-ins that save and load models: by Keras from their configuration, and as checkpoints of any format."""
 
 import os
 from collections.abc import Mapping

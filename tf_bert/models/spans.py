@@ -1,4 +1,4 @@
-"""Answers as stretches of a text, labels of its words: from characters to places of pieces, and back."""
+"""Converts answers and word labels between characters of a text and pieces."""
 
 import warnings
 from collections.abc import Sequence

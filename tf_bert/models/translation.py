@@ -1,4 +1,4 @@
-"""What Seq2Seq and the Transformer share: inputs, loss, `generate` and `translate`."""
+"""Base of Seq2Seq and the Transformer: inputs, loss, `generate` and `translate`."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A translation model with its vocabularies in one folder: what training exports and ``translate`` loads.
+"""Saves and loads a translation model with its vocabularies in one folder.
 
 The folder holds ``config.json`` (the configuration, which model, which vocabulary files), ``model.ckpt`` and the
 vocabularies.

@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus."""
+"""Counters of a server, in the format of Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -1,4 +1,4 @@
-"""Models behind the server: what a request's example becomes, what the model computes, what is answered."""
+"""Served models: turn a request's examples into inputs, compute, and build the answers."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What a fine-tuned model says about lines of text: one class for each kind of task."""
+"""Predicts lines of text with fine-tuned models: one class for each kind of task."""
 
 import itertools
 from collections.abc import Iterator, Sequence

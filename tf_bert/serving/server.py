@@ -1,4 +1,4 @@
-"""The process of a server: signals, reloading, the socket."""
+"""The server process: signals, reloading, the socket."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""Text to words: the original's cleaning, lower-casing and splitting (``BasicTokenizer``), to the character.
+"""Splits text into words: the original's cleaning, lower-casing and splitting (``BasicTokenizer``).
 
 What the original decides for each character is decided once for each code point here and kept in translation tables.
 Everything after the first split, at blanks, looks at one word at a time, so that a caller may remember words.

@@ -1,4 +1,4 @@
-"""What `BasicTokenizer` does to each code point, as arrays: the tables of the tokenizer in the graph.
+"""Tables of what `BasicTokenizer` does to each code point, for the tokenizer in the graph.
 
 They are made from the Unicode tables of the running Python, so that graph and Python agree on every code point.
 """

@@ -1,4 +1,4 @@
-"""Pieces to the three inputs of BERT: [CLS] and [SEP], truncation, padding."""
+"""Packs pieces into the three inputs of BERT: [CLS] and [SEP], truncation, padding."""
 
 from collections.abc import Sequence
 

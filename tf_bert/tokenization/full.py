@@ -1,4 +1,4 @@
-"""Text to pieces of a vocabulary: the tokenizer of BERT, end to end."""
+"""BERT's tokenizer, from text to pieces of a vocabulary (``FullTokenizer``)."""
 
 import itertools
 import os

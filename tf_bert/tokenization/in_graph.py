@@ -1,4 +1,4 @@
-"""The same ids as `FullTokenizer`'s inside the graph: in ``tf.data``, in a Keras model, in a SavedModel.
+"""Computes the ids of `FullTokenizer` inside the graph: in ``tf.data``, a Keras model, a SavedModel.
 
 `in_graph_words` says how. The tables of characters are those of the Python that builds the layer, and a SavedModel
 holds them: there is no code point on which the graph and that Python differ. Pythons differ among each other on what

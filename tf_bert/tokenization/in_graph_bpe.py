@@ -1,4 +1,4 @@
-"""The same ids as `GPT2Tokenizer`'s inside the graph: in ``tf.data``, in a Keras model, in a SavedModel.
+"""Computes the ids of `GPT2Tokenizer` inside the graph: in ``tf.data``, a Keras model, a SavedModel.
 
 Texts become one long row of bytes, and every step works on all of it at once: which bytes form a character, where words
 begin, and then merges, one of each different word in a round. RE2 is not asked: it has no lookahead, its ``\\s`` is

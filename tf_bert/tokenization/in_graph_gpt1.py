@@ -1,4 +1,4 @@
-"""The same ids as `GPT1Tokenizer`'s inside the graph, and the layer of either GPT's tokenizer."""
+"""Computes the ids of `GPT1Tokenizer` inside the graph, and makes the layer of either GPT's tokenizer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where in the text each token stands: the steps of `BasicTokenizer` once more, with a map of characters beside."""
+"""Locates each token in the text: the steps of `BasicTokenizer`, with a map of characters."""
 
 import unicodedata
 from typing import NamedTuple

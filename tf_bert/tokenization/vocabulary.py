@@ -1,4 +1,4 @@
-"""Vocabulary files: one piece a line, the number of the line its id.
+"""Reads vocabulary files: one piece a line; the line's number is its id.
 
 The facts are the original's: a line ends only at ``\\n``, carriage returns are dropped, blanks around a piece too, an
 empty line takes an id, and of two equal lines the last one has the id. The size of a vocabulary is its number of lines.

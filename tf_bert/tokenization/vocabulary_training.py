@@ -1,4 +1,4 @@
-"""Builds a ``vocab.txt`` from text: which pieces, and in which order.
+"""Builds a ``vocab.txt`` from text.
 
 BERT's WordPiece vocabularies were made with a tool that Google has not published. What is public is how one is used:
 the longest piece that matches, from left to right, with ``##`` before a piece that continues a word. Here the pieces

@@ -1,4 +1,4 @@
-"""Words to pieces of a vocabulary (``WordpieceTokenizer``)."""
+"""Splits words into pieces of a vocabulary (``WordpieceTokenizer``)."""
 
 from collections.abc import Collection, Iterable
 

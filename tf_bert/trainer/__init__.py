@@ -1,1 +1,1 @@
-"""What models inherit from: the trainer, its optimizers and schedules, and prediction by length."""
+"""Base of all models: the trainer, its optimizers and schedules, and prediction by length."""

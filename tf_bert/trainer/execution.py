@@ -1,4 +1,4 @@
-"""How `Trainer.fit` and `Trainer.evaluate` run their steps: on all replicas, several in one call, in less memory."""
+"""Runs the steps of `Trainer.fit` and `Trainer.evaluate`: on all replicas, several per call, in less memory."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""Predictions for many examples of different lengths: like with like, so that padding costs next to nothing."""
+"""Predicts many examples in batches of like lengths, so that little is padding."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Learning rates that rise and fall: the original BERT's and the Transformer's."""
+"""Learning rate schedules of the original BERT and of the Transformer."""
 
 import math
 

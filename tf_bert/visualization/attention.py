@@ -1,4 +1,4 @@
-"""What a model's attention looked at, as arrays with their tokens: BERT's, GPT's, a translator's, a classifier's."""
+"""Attention weights of a model as arrays with their tokens: BERT, GPT, translation models, classifiers."""
 
 import dataclasses
 import io

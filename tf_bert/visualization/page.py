@@ -1,4 +1,4 @@
-"""Attention as one HTML page that needs nothing else: no network, no library, no server."""
+"""Writes attention as one self-contained HTML page."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib (``pip install 'tf_bert[plot]'``)."""
+"""Draws pictures with matplotlib (``pip install 'tf_bert[plot]'``)."""
 
 import contextlib
 import io

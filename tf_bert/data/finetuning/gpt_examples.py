@@ -1,4 +1,4 @@
-"""Texts of files to what GPT is fine-tuned on: pairs, choices and prompts as sequences of ids."""
+"""Converts texts of files to sequences of ids for fine-tuning GPT: pairs, choices, prompts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a fine-tuned model's outputs mean: its kind of task and its labels, in a file beside its checkpoints."""
+"""Notes a fine-tuned model's kind of task and its labels in a file next to its checkpoints."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""From the scores of windows to answers: what ``write_predictions`` of the original's ``run_squad.py`` does.
+"""Turns scores of windows into answers, as ``write_predictions`` of the original's ``run_squad.py``.
 
 The files are the original's for equal scores, to the bit. The best starts and ends of all windows are found together,
 and each word of a document is normalised once.

@@ -1,4 +1,4 @@
-"""Windows over a document that is longer than the model reads."""
+"""Windows over a document that is longer than the model can read."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Text as blocks of equal length for a language model: documents one after the other, cut every S tokens.
+"""Cuts text into blocks of equal length for a language model: documents concatenated, cut every S tokens.
 
 Each document begins with the token that ends a text (``<|endoftext|>``), where the vocabulary has one, and so does what
 would come after the last. Block k has the tokens k S to (k + 1) S of the whole row: S inputs and, one further on, S

@@ -1,4 +1,4 @@
-"""Text that is on every machine: what Python's ``help()`` shows.
+"""English text that is on every machine: what Python's ``help()`` shows.
 
 That is the language reference (``pydoc_data.topics``: some 80 topics of English technical prose, 460 to 510 KB, as
 Sphinx prints them) and the docstrings of the standard library. Kept is what reads as prose, without headings, code,

@@ -1,4 +1,4 @@
-"""Documents from what people have: text files, JSON lines, directories of them.
+"""Reads documents from text files, JSON lines and directories of them.
 
 Everything here is a stream of lines in the form that data creation reads: one sentence a line, and an empty line after
 each document.

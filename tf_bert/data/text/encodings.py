@@ -1,4 +1,4 @@
-"""Which encoding a text file is likely to have, for messages and for ``--encoding``."""
+"""Guesses the encoding of a text file, for messages and for ``--encoding``."""
 
 import codecs
 

@@ -1,4 +1,4 @@
-"""The one reader of text files: which files a flag names, and what their lines are.
+"""Reads text files: which files a flag names, and their lines.
 
 The facts are the original's (``tf.gfile.GFile.readline``): a line ends only at ``\\n``, never at U+2028 or a lone
 carriage return; ``\\r`` bytes are dropped wherever they stand; the bytes must be UTF-8. Beyond the original, a byte

@@ -1,4 +1,4 @@
-"""Rows of TSV, CSV and JSON-lines files, each of which knows where it stands."""
+"""Rows of TSV, CSV and JSON-lines files; each knows its file and line."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""Work spread over processes, in order and within bounds of memory."""
+"""Distributes work over processes, keeps its order and bounds its memory."""
 
 import collections
 import multiprocessing

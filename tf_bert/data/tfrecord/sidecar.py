@@ -1,4 +1,4 @@
-"""The small ``.json`` beside a TFRecord file that says how its records were made.
+"""The ``.json`` file next to a TFRecord file that states how its records were made.
 
 ``records.tfrecord.json`` holds at least ``max_seq_length``, ``max_predictions_per_seq``, ``vocab_sha256``,
 ``vocab_size``, ``do_lower_case`` and ``records``, their number. A trainer compares it with what it was told, so that a

@@ -1,4 +1,4 @@
-"""How good translations are: BLEU and chrF (by sacrebleu), exact matches by length, and the error rate of words."""
+"""Scores of translations: BLEU and chrF (by sacrebleu), exact matches by length, word error rate."""
 
 import collections
 import re

@@ -1,4 +1,4 @@
-"""Pairs made by rule, on which a model that reads and writes sequences shows in minutes whether it has learned to."""
+"""Pairs made by rule, on which a sequence-to-sequence model shows within minutes whether it learns."""
 
 import datetime
 import random
