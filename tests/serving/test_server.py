@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shlex
 import socket
 import subprocess
 import threading
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.serving.conftest import serving
+from tests.support import ROOT
 from tf_bert.models.bert_encoder import BertEncoder
 from tf_bert.serving.app import Limits
 from tf_bert.serving.client import Client, ServerError
@@ -251,6 +253,22 @@ def test_a_new_version_takes_over_and_a_damaged_one_does_not(folders, tmp_path):
         registry.reload(only_newer=True)
     assert registry["film"].version == 2 and registry["film"].batcher.submit([]) == []
     registry.close()
+
+
+def test_the_page_of_the_docs(folders):
+    """Every client of docs/serve.md, with the port of this server."""
+    page = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    names = {"reviews": "film", "qa": "questions", "bert-tiny": "vectors"}
+    with serving(Registry([f"{name}={folders[task]}" for name, task in names.items()])) as address:
+        here = page.replace("http://localhost:8501", address).replace("localhost:8501", address)
+        commands = [line.strip() for line in here.splitlines() if line.startswith("    curl")]
+        for command in commands:
+            done = subprocess.run(shlex.split(command) + ["-s"], capture_output=True, text=True, timeout=30)
+            assert len(json.loads(done.stdout)["predictions"]) == 1, done.stdout + done.stderr
+        blocks = [part.split("```")[0] for part in here.split("```python\n")[1:]]
+        for block in blocks:
+            exec(block, {})
+        assert len(commands) == len(blocks) == 2
 
 
 def test_two_models_of_one_name(folders):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -343,7 +344,7 @@ def newest_version(path: str) -> tuple[str, int]:
 def _named(path: str) -> tuple[str, str]:
     """The name and the path of a model."""
     name, separator, rest = path.partition("=")
-    if separator and name.isidentifier():
+    if separator and re.fullmatch(r"[\w.-]+", name):
         return name, rest
     parts = [part for part in os.path.normpath(path).split(os.sep) if part not in ("export", "run", "best")]
     return os.path.splitext(parts[-1])[0] if parts else "model", path
