@@ -20,14 +20,16 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support import ROOT
 from tf_bert import Bert, BertConfig, BertForPreTraining
-from tf_bert.checkpoints import catalogue, formats, google, huggingface, names
+from tf_bert.checkpoints import catalogue, formats, google, huggingface, keras_files, names
 from tf_bert.checkpoints.loading import sizes
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
 from tf_bert.checkpoints.vocabulary import grow, prune
 from tf_bert.commands.main import main
+from tf_bert.configs import GPTConfig
 from tf_bert.models import convert, pretrained
 from tf_bert.models.bert_masked_lm import BertForMaskedLM
 from tf_bert.models.bert_tasks import BertClassifier
+from tf_bert.models.gpt import GPT
 from tf_bert.tokenization.full import FullTokenizer
 from tf_bert.trainer.optimization import create_optimizer
 
@@ -705,3 +707,18 @@ def test_adapted_layers_are_not_written_as_plain_weights(tmp_path, adapt, format
     with pytest.raises(ValueError, match="1 layers that are quantized or adapted by LoRA, such as .*pooler"):
         model.save_checkpoint(tmp_path / "plain", format)
     assert not (tmp_path / "plain").exists()
+
+
+@pytest.mark.parametrize("command", ["generate", "convert", "checkpoints"])
+def test_a_gpt_that_hugging_face_cannot_hold_is_found_in_its_export(command, tmp_path, capsys):
+    """A GPT-1 whose inner width is not four times its width is exported as a .keras file in a folder."""
+    export = tmp_path / "g" / "export"
+    config = GPTConfig(30, 8, 1, 2, 20, max_position_embeddings=12)
+    keras_files.write_keras_file(GPT(config), export / "gpt.keras")
+    arguments = {
+        "generate": ["generate", f"--checkpoint={export}", "--ids", "--max_length=2", "1 2"],
+        "convert": ["convert", export, tmp_path / "g.keras"],
+        "checkpoints": ["checkpoints", "show", export],
+    }[command]
+    status, shown, errors = run(*arguments)
+    assert (status, errors) == (0, "") and shown

@@ -161,7 +161,9 @@ def load_model(
             refuse_more_layers(checkpoint.config, checkpoint.reader.shapes, checkpoint.path)
         noted = _noted_arguments(cls, checkpoint.config, checkpoint.path)
         found, reader = cls.arguments_for(checkpoint.reader.shapes) | noted, checkpoint.reader
-        if changed := [name for name in HEAD_ARGUMENTS if arguments.get(name, found.get(name)) != found.get(name)]:
+        has_head = not set(names.TASK_HEAD_VARIABLES).isdisjoint(reader.shapes)
+        changed = [name for name in HEAD_ARGUMENTS if arguments.get(name, found.get(name)) != found.get(name)]
+        if has_head and changed:
             reader = _without_head(reader)
             warnings.warn(
                 f"{checkpoint.path} has a head with {changed[0]} {found.get(changed[0])!r}, and "
@@ -171,7 +173,7 @@ def load_model(
             found = {name: value for name, value in found.items() if name not in HEAD_ARGUMENTS}
         make = functools.partial(cls, described(checkpoint).config, **found | arguments)
         model, model.load_report = loading.make_with_weights(make, reader, strict)
-        if model.load_report.missing and not changed:
+        if model.load_report.missing and not (has_head and changed):
             warnings.warn(f"{checkpoint.path}: {model.load_report}", stacklevel=3)
     model.vocab_file = checkpoint.vocab_file
     return model
