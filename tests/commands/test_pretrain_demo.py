@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tf_bert.commands import pretrain_demo
+from tf_bert.commands import demo_report, pretrain_demo
 from tf_bert.data.pretraining.left_neighbours import LeftNeighbourCounts, Questions, baselines, read_questions
 from tf_bert.data.tfrecord.files import RecordWriter, encode_example
 from tf_bert.tokenization import FullTokenizer, save_vocab
@@ -74,7 +74,7 @@ def test_masked_sentences_stand_in_their_own_words(tmp_path):
     )
     tokenizer = FullTokenizer(tmp_path / "v")
     (tmp_path / "text").write_text("The  Cat sat on the mat, under the mat.\nToo short.\n")
-    assert pretrain_demo.masked_sentences(str(tmp_path / "text"), tokenizer) == [
+    assert demo_report.masked_sentences(str(tmp_path / "text"), tokenizer) == [
         ("The  Cat sat on [MASK] mat, under the mat.", "the")
     ]
 
