@@ -100,6 +100,24 @@ def kind_of(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
+def check_text(text: str, what: str) -> None:
+    """Stops where a name holds half of a surrogate pair, which no file in UTF-8 can hold.
+
+    Raises:
+        ValueError: begins with ``what``.
+
+    Example:
+        >>> check_text("a\ud83d", "train.jsonl: line 1: the label")
+        Traceback (most recent call last):
+        ...
+        ValueError: train.jsonl: line 1: the label 'a\ud83d' holds half of a character
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {ascii(text)} holds half of a character") from None
+
+
 def json_line(value: Any) -> str:
     """Returns a value as JSON on one line, readable in any script.
 

@@ -146,9 +146,13 @@ def test_what_is_damaged_is_read_or_refused(tmp_path_factory, name, data):
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters=" #\ufeff"), min_size=1, max_size=5)
 
 
+TAGS_OF_WORDS = WORDS.filter(lambda tag: not any(char.isspace() for char in tag))
+
+
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4), min_size=1, max_size=4), st.sampled_from("\t ")
+    st.lists(st.lists(st.tuples(WORDS, TAGS_OF_WORDS), min_size=1, max_size=4), min_size=1, max_size=4),
+    st.sampled_from("\t "),
 )
 def test_tagged_files_are_read_as_they_were_written(tmp_path_factory, sentences, separator):
     folder = tmp_path_factory.getbasetemp()

@@ -232,9 +232,9 @@ def test_files_that_do_not_fit(tmp_path, folder):
         (
             {key: value for key, value in encoder.items() if key != last},
             lines,
-            "are not the numbers 0 to 398, each once",
+            "has the id 399; expected the numbers 0 to 398 for its 399 pieces, each once",
         ),
-        ({key: key for key in encoder}, lines, "are not the numbers 0 to 399"),
+        ({key: key for key in encoder}, lines, "has the id '!'; expected the numbers 0 to 399"),
         ({"a": 0, "b": 1, "ab": 2}, ["a b"], "lacks 254 of the 256 bytes, such as '!'"),
         (encoder, [*lines[:5], "a b c", *lines[5:]], "vocab.bpe, line 6: expected two pieces .* found 'a b c'"),
         (encoder, [*lines[:5], "", *lines[5:]], "vocab.bpe, line 6: expected two pieces .* found ''"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tf_bert.checkpoints import google, gpt_config, huggingface, keras_files, loading, names, openai
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
-from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size
+from tf_bert.checkpoints.vocabulary import WORD_EMBEDDINGS, check_vocabulary_size, may_lack_lines
 from tf_bert.configs import BertConfig, Config, GPTConfig
 from tf_bert.files import copy_same, make_folder
 from tf_bert.tokenization.byte_pair import BytePairTokenizer
@@ -100,8 +100,7 @@ def check_vocabulary(checkpoint: Checkpoint) -> None:
         pieces = read_vocab_lines(checkpoint.vocab_file)
         check_vocabulary_size(len(pieces), checkpoint.config.vocab_size, rows, checkpoint.path)
         check_special_tokens(pieces, checkpoint.vocab_file, NEEDED_TOKENS)
-        padded = rows % 8 == 0 and rows - len(pieces) < 128  # as some tables are, for speed
-        if len(pieces) < rows and not padded:
+        if may_lack_lines(len(pieces), rows):
             warnings.warn(
                 f"{checkpoint.vocab_file} has {len(pieces)} lines, and the table of words has {rows} rows: is the "
                 "file cut off? Rows without a piece are never used",

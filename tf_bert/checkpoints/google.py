@@ -21,6 +21,7 @@ from tf_bert.files import (
     make_folder,
     open_binary,
     reason_in_words,
+    reason_of,
     temporary_folder,
 )
 
@@ -165,7 +166,7 @@ class GoogleReader:
                 dtypes=[tf.as_dtype(self.dtypes[name])],
             )[0]
         except tf.errors.OpError as error:
-            raise ValueError(f"{stored} in {self.prefix} is damaged: {error.message}") from None
+            raise ValueError(f"{stored} in {self.prefix} is damaged: {reason_of(error)}") from None
         if not self._allow_nan:
             loading.check_finite(value, stored, self.where)
         return tf.transpose(value) if transpose else value

@@ -38,6 +38,16 @@ def check_vocabulary_size(lines: int, vocab_size: int, rows: int, where: str) ->
         )
 
 
+def may_lack_lines(lines: int, rows: int) -> bool:
+    """Whether a vocabulary is shorter than its table by more than what tables are filled up with for speed.
+
+    Example:
+        >>> may_lack_lines(30522, 30528), may_lack_lines(30521, 30522)
+        (False, True)
+    """
+    return lines < rows and (rows % 8 != 0 or rows - lines >= 128)
+
+
 def grow(vocab: Sequence[str], words: Sequence[str], use_unused: bool = True) -> list[str]:
     """Adds words to a vocabulary.
 

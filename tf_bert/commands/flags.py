@@ -193,7 +193,7 @@ class Flags:
             raise UsageError(
                 f"stray argument {stray[0]!r}: every option is written --name=value{self._nearest(stray[0])}"
             )
-        missing = [name for name in self._required if self._values[name].value is None]
+        missing = [name for name in self._required if self._values[name].value in (None, "")]
         if missing:
             raise UsageError("missing " + ", ".join(f"--{name}" for name in missing) + " (--help explains each flag)")
         return self._values

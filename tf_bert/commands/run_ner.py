@@ -18,6 +18,7 @@ from tf_bert.training.options import BertFineTuningOptions
 
 with deferred():
     from tf_bert.data.finetuning import label_list, tagging, tagging_files, tagging_scores
+    from tf_bert.data.text import tables
     from tf_bert.models import bert_tasks
     from tf_bert.trainer import prediction
     from tf_bert.training import finetuning, workers
@@ -90,7 +91,7 @@ def run(flags) -> int:
         tags, _ = _tag(flags, model, test, labels, tokenizer, "predict", flags.predict_batch_size)
         if chief:
             source = files.path("test")
-            path = os.path.join(flags.output_dir, "test_predictions" + os.path.splitext(source)[1])
+            path = os.path.join(flags.output_dir, "test_predictions" + tables.ending_of(source))
             tagging.write_tagged(path, source, tags, files.columns(source))
             print(f"{sum(map(len, tags)):,} words in {len(tags):,} sentences: {path}")
     return 0

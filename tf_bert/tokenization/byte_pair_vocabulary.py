@@ -130,12 +130,14 @@ def read_encoder(path: str | os.PathLike) -> dict[str, int]:
     encoder = read_json_object(path)
     if not encoder:
         raise ValueError(f"{name} holds no pieces: expected a JSON object from each piece to its id")
-    ids = list(encoder.values())
-    if any(type(number) is not int for number in ids) or sorted(ids) != list(range(len(ids))):
-        raise ValueError(
-            f"{name}: the ids of its {len(ids)} pieces are not the numbers 0 to {len(ids) - 1}, each once; is it an "
-            "encoder.json (or vocab.json)?"
-        )
+    piece_of: dict[int, str] = {}
+    for piece, number in encoder.items():
+        if type(number) is not int or not 0 <= number < len(encoder) or number in piece_of:
+            raise ValueError(
+                f"{name}: the piece {piece!r} has the id {number!r:.40}; expected the numbers 0 to {len(encoder) - 1} "
+                f"for its {len(encoder)} pieces, each once; is it an encoder.json (or vocab.json)?"
+            )
+        piece_of[number] = piece
     return encoder
 
 

@@ -4,6 +4,7 @@ import os
 
 from tf_bert.checkpoints import formats, huggingface, loading, names, openai
 from tf_bert.checkpoints.tokenizer_settings import TokenizerSettings
+from tf_bert.checkpoints.vocabulary import may_lack_lines
 from tf_bert.configs import BertConfig, Config
 from tf_bert.models import pretrained
 from tf_bert.progress import say
@@ -127,7 +128,7 @@ def config_and_tokenizer(
             f"{vocab_file} has {tokenizer.vocab_size} lines, and {config_file} has vocab_size "
             f"{config.vocab_size}: ids would lie beyond the table"
         )
-    if tokenizer.vocab_size < 0.9 * config.vocab_size:  # a table that was filled up for speed has a few rows more
+    if may_lack_lines(tokenizer.vocab_size, config.vocab_size):
         say(
             f"WARNING: {vocab_file} has {tokenizer.vocab_size:,} lines, and the table of the model "
             f"{config.vocab_size:,} rows: is it the vocabulary that the checkpoint was trained with?"

@@ -193,6 +193,11 @@ def test_a_processor_by_import_path(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="PYTHONPATH"):
         find_processor("no_such_module:Weather")
     del sys.modules["weather_task"]
+    (tmp_path / "broken_task.py").write_text("class Broken(:\n")
+    with pytest.raises(
+        ValueError, match="broken_task:Broken: importing broken_task fails: SyntaxError: invalid syntax"
+    ):
+        find_processor("broken_task:Broken")
 
 
 def test_byte_order_mark_quotes_blank_rows_and_long_fields(tmp_path):
@@ -294,6 +299,11 @@ def test_several_labels_and_numbers(tmp_path, tokenizer):
         ("train.jsonl", '{"text": "a", "label": ["b"]}', "line 1: the label is a list, expected a text or a number"),
         ("train.jsonl", '{"text": null, "label": "b"}', "line 1: text is null, expected a text"),
         ("train.jsonl", '{"text": "a", "text": "b", "label": "c"}', "line 1: an object has the name 'text' twice"),
+        (
+            "train.jsonl",
+            '{"text": "a", "label": "b\\ud83d"}',
+            r"line 1: the label 'b.ud83d' holds half of a character",
+        ),
         ("train.jsonl", "[" * 200_000, "line 1: lists or objects are nested too deeply"),
     ],
 )

@@ -148,6 +148,7 @@ def test_json_lines_in_and_out(tmp_path):
         ("a.jsonl", '{"words": ["a"]}', "line 1: tags: found nothing, expected a list"),
         ("a.jsonl", '{"words": ["a"], "tags": [3]}', r"line 1: tags: found \[3\], expected a list of texts"),
         ("a.jsonl", "[1]", "line 1: found a list, expected a JSON object"),
+        ("a.jsonl", '{"words": ["a"], "tags": ["\\ud83d"]}', r"line 1: the tag '.ud83d' holds half of a character"),
     ],
 )
 def test_bad_files(tmp_path, name, text, said):

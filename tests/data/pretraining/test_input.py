@@ -246,7 +246,7 @@ def test_a_sidecar_is_compared_with_its_records(tmp_path):
     "noted, said",
     [
         ({"records": "2"}, "records is '2', expected a whole number"),
-        ({"max_seq_length": -1}, "max_seq_length is -1, expected a whole number"),
+        ({"max_seq_length": -1}, "max_seq_length is -1, expected a whole number from 1"),
         ({"vocab_size": None}, "vocab_size is None, expected a whole number"),
         ({"next_sentence": 1}, "next_sentence is 1, expected true or false"),
         ({"special_ids": [1]}, r"special_ids is \[1\], expected an object of whole numbers"),

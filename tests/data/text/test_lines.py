@@ -216,3 +216,13 @@ def test_an_encoding_that_is_none(tmp_path):
     for name in ("base64", "klingon"):
         with pytest.raises(ValueError, match=f"unknown encoding '{name}'; known are such as utf-8, utf-16, "):
             list(read_lines(path, encoding=name))
+
+
+def test_an_empty_file_is_named(tmp_path):
+    with pytest.warns(UserWarning, match="a.txt is empty"):
+        assert lines_of(tmp_path, b"") == []
+
+
+def test_lines_that_end_in_carriage_returns_alone_are_told_of(tmp_path):
+    with pytest.warns(UserWarning, match="a.txt: one line with 3 carriage returns, which end no line here"):
+        assert lines_of(tmp_path, b"one\rtwo\rthree\r") == ["onetwothree"]

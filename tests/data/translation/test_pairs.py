@@ -249,6 +249,20 @@ class TestBatches:
                 list(eval_dataset(alone, Batching(100)))
 
 
+def test_a_vocabulary_that_has_changed_is_named(tmp_path):
+    from tf_bert.data.translation.input import find_translation_records
+
+    flags = ["--task=reverse", "--num_pairs=9", "--subwords=wordpiece", "--vocab_size=40", f"--output_dir={tmp_path}"]
+    assert create_translation_data.main(flags) == 0
+    records = find_translation_records(str(tmp_path / "train-*.tfrecord"))
+    source, target = records.tokenizers()
+    assert source is target
+    with open(tmp_path / "vocab.txt", "a") as file:
+        file.write("more\n")
+    with pytest.raises(ValueError, match="vocab.txt has changed: .*train-0.* was made with another vocabulary"):
+        records.tokenizers()
+
+
 def test_scores():
     assert edit_distance("kitten", "sitting") == 3
     assert word_error_rate(["a b", "c"], ["a b", "d"]) == pytest.approx(1 / 3)

@@ -297,6 +297,8 @@ def _imported(path: str) -> type:
         cls = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:
         raise ValueError(f"{path}: {error}; is its folder in PYTHONPATH?") from None
+    except Exception as error:  # of a user's module
+        raise ValueError(f"{path}: importing {module} fails: {type(error).__name__}: {error}") from error
     if not (isinstance(cls, type) and issubclass(cls, DataProcessor)):
         raise ValueError(f"{path}: the module has no DataProcessor of the name {name!r}")
     return cls

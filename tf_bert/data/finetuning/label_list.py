@@ -9,6 +9,7 @@ from tf_bert.files import atomic_writer
 from tf_bert.json_files import read_json_object
 
 LABELS_FILE = "label_list.json"
+KINDS = ("single", "multi", "regression", "choice", "tags", "squad", "answers")
 
 
 def note_labels(folder: str | os.PathLike, kind: str, labels: Sequence[str] = (), **settings: Any) -> None:
@@ -16,7 +17,7 @@ def note_labels(folder: str | os.PathLike, kind: str, labels: Sequence[str] = ()
 
     Args:
         folder: of the checkpoints.
-        kind: ``"single"``, ``"multi"``, ``"regression"``, ``"choice"``, ``"tags"`` or ``"squad"``.
+        kind: one of `KINDS`.
         labels: in the order of their ids.
         **settings: what else prediction has to know.
 
@@ -51,12 +52,27 @@ def noted_labels(*checkpoints: str | os.PathLike | None) -> dict[str, Any] | Non
         if os.path.exists(path):
             try:
                 found = read_json_object(path)
-                if not isinstance(found["kind"], str) or not all(isinstance(name, str) for name in found["labels"]):
-                    raise ValueError("expected kind, a text, and labels, a list of texts")
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path} is damaged: {error}; remove it, and say the labels by --labels") from None
+                _check_kinds(found)
+            except ValueError as error:
+                reason = str(error).removeprefix(f"{path}: ")
+                raise ValueError(f"{path} is damaged: {reason}; remove it, and say the labels by --labels") from None
             return found | {"where": folder}
     return None
+
+
+def _check_kinds(found: Mapping[str, Any]) -> None:
+    """Raises ValueError where what was noted is of another kind than `note_labels` writes."""
+    labels = found.get("labels")
+    if found.get("kind") not in KINDS:
+        raise ValueError(f"kind is {found.get('kind')!r:.40}, expected one of {', '.join(KINDS)}")
+    if not (isinstance(labels, list) and all(isinstance(name, str) for name in labels)):
+        raise ValueError(f"labels are {labels!r:.40}, expected a list of texts")
+    length = found.get("max_seq_length", 1)
+    if type(length) is not int or length < 1:
+        raise ValueError(f"max_seq_length is {length!r:.40}, expected a whole number from 1")
+    version_2 = found.get("version_2_with_negative", False)
+    if not isinstance(version_2, bool):
+        raise ValueError(f"version_2_with_negative is {version_2!r:.40}, expected true or false")
 
 
 def check_names(labels: Sequence[str]) -> None:

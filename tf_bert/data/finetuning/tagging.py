@@ -17,7 +17,7 @@ from tf_bert.data.finetuning.windows import cut_windows, max_context
 from tf_bert.data.text.lines import read_lines
 from tf_bert.data.text.tables import ending_of, read_jsonl
 from tf_bert.files import atomic_writer
-from tf_bert.json_files import json_line
+from tf_bert.json_files import check_text, json_line
 from tf_bert.tokenization.full import FullTokenizer
 
 IGNORED_LABEL = -100  # as in tf_bert.models.bert_tasks
@@ -189,6 +189,8 @@ def _read_jsonl(path: str, columns: TagColumns, tags: bool) -> Iterator[TaggedSe
                 raise ValueError(f"{where}: {name}: found {there}, expected a list of texts")
             found[name] = values
         words, given = found[columns.words], found.get(columns.tags)
+        for tag in given or ():
+            check_text(tag, f"{where}: the tag")
         if tags and len(words) != len(given):
             raise ValueError(f"{where}: found {len(words)} words and {len(given)} tags, expected a tag for each word")
         yield TaggedSentence(words, given, path, int(where.rpartition(" ")[2]))

@@ -11,7 +11,7 @@ from tf_bert.data.finetuning.glue import SPLITS, DataProcessor
 from tf_bert.data.finetuning.label_checks import warn_about_labels, warn_of_one_class
 from tf_bert.data.finetuning.label_list import check_names
 from tf_bert.data.text.tables import check_delimiter, ending_of, read_csv, read_jsonl, read_tsv, warn_of
-from tf_bert.json_files import kind_of
+from tf_bert.json_files import check_text, kind_of
 
 _REPEATED = object()  # the value of a column whose name another one has too
 ENDINGS = {"csv": (".csv", ".tsv"), "jsonl": (".jsonl",)}
@@ -208,7 +208,9 @@ class UserFilesProcessor(DataProcessor):
         if value is None or isinstance(value, list | dict):
             several = ", or a list of such" if self.kind == "multi" else ""
             raise ValueError(f"{where}: the label is {kind_of(value)}, expected a text or a number{several}")
-        return str(value).strip()
+        label = str(value).strip()
+        check_text(label, f"{where}: the label")
+        return label
 
 
 def _listed(value: Any) -> list:

@@ -10,6 +10,7 @@ import glob
 import gzip
 import io
 import os
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -111,6 +112,9 @@ def read_lines(path: str | os.PathLike, progress: Progress | None = None, encodi
             unknown, or it is a damaged gzip file.
         FileNotFoundError, IsADirectoryError, PermissionError, OSError: the file cannot be opened.
 
+    Warns:
+        UserWarning: the file is empty, or a single line with carriage returns in it.
+
     Example:
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile() as file:
@@ -172,9 +176,17 @@ def lines_from(
                     text = kept.decode(encoding)
                 except UnicodeDecodeError as error:
                     raise ValueError(_undecodable(path, line, at + skipped, error, compressed)) from None
+                if at == 0 and not line.endswith(b"\n") and line.count(b"\r") > 1:
+                    warnings.warn(
+                        f"{path}: one line with {line.count(13)} carriage returns, which end no line here: convert the "
+                        "file, as with tr '\\r' '\\n'",
+                        stacklevel=2,
+                    )
                 yield at, text[:-1] if text.endswith("\n") else text
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path}: damaged gzip file: {error}") from None
+        if not offset:
+            warnings.warn(f"{path} is empty", stacklevel=2)
         if progress is not None:
             progress.update((raw.tell() if seekable else offset) - reported)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -48,6 +49,8 @@ def _check_frames(files: Sequence[str], sidecars: Sequence[Mapping]) -> None:
         if checked > _CHECKED_BYTES:
             return
         found = count_records(path)
+        if not found:
+            warnings.warn(f"{path} holds no record", stacklevel=3)
         if sidecar.get("records", found) != found:
             raise ValueError(
                 f"{path} holds {found} records, and {sidecar_path(path)} notes {sidecar['records']}: one of the two "

@@ -24,29 +24,31 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return _is_number(value) and value <= _LARGEST
+    return _is_number(value) and 0 < value <= _LARGEST
 
 
 # What readers rely on: kind -> what is expected, whether a value is that, names.
 _KINDS = (
-    ("a whole number", _is_number, {"records"}),
+    ("a whole number", _is_number, {"records", "max_predictions_per_seq"}),
+    ("null or a whole number", lambda value: value is None or _is_number(value), {"end_id"}),
     (
-        f"a whole number up to {_LARGEST}",
+        f"a whole number from 1 to {_LARGEST}",
         _is_size,
-        {"max_seq_length", "max_predictions_per_seq", "vocab_size", "block_size", "max_length"}
-        | {"source_vocab_size", "target_vocab_size"},
+        {"max_seq_length", "vocab_size", "block_size", "max_length"} | {"source_vocab_size", "target_vocab_size"},
     ),
     (
-        f"null or a whole number up to {_LARGEST}",
+        f"null or a whole number from 1 to {_LARGEST}",
         lambda value: value is None or _is_size(value),
-        {"packed_length", "end_id"},
+        {"packed_length"},
     ),
     ("a number from 0 to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1, {"masked_lm_prob"}),
     (
         "true or false",
         lambda value: isinstance(value, bool),
-        {"do_lower_case", "next_sentence", "do_whole_word_mask", "source_do_lower_case", "target_do_lower_case"},
+        {"do_lower_case", "next_sentence", "do_whole_word_mask", "source_do_lower_case", "target_do_lower_case"}
+        | {"tokenize_chinese_chars"},
     ),
+    ("null, true or false", lambda value: value is None or isinstance(value, bool), {"strip_accents"}),
     ("'static' or 'dynamic'", lambda value: value in ("static", "dynamic"), {"masking"}),
     (
         "a text",
@@ -61,7 +63,7 @@ _KINDS = (
     ),
     (
         "a list of whole numbers",
-        lambda value: isinstance(value, list) and all(map(_is_size, value)),
+        lambda value: isinstance(value, list) and all(map(_is_number, value)),
         {"excluded_replacement_ids"},
     ),
 )

@@ -22,6 +22,7 @@ from tf_bert.data.tfrecord.files import decode_example, read_records
 from tf_bert.data.tfrecord.input_pipeline import errors_checked_by, files_and_sidecars, shuffled_passes
 from tf_bert.data.translation.pairs import KIND
 from tf_bert.tokenization.subwords import load_subwords
+from tf_bert.tokenization.vocabulary import vocab_sha256
 
 SHUFFLE_BUFFER = 20_000
 BATCHES_SHUFFLED = 64
@@ -60,8 +61,15 @@ class TranslationRecords:
         return tuple(os.path.join(folder, self.sidecar[f"{side}_vocab_file"]) for side in ("source", "target"))
 
     def tokenizers(self) -> tuple:
-        """The tokenizers of source and target: one object where they share a vocabulary."""
+        """The tokenizers of source and target: one object where they share a vocabulary.
+
+        Raises:
+            FileNotFoundError, ValueError: a vocabulary is not there, or is not the one that the records were made with.
+        """
         files = self.vocab_files()
+        for side, path in zip(("source", "target"), files, strict=True):
+            if vocab_sha256(path) != self.sidecar[f"{side}_vocab_sha256"]:
+                raise ValueError(f"{path} has changed: {self.files[0]} was made with another vocabulary")
         source = load_subwords(files[0], self.sidecar["source_do_lower_case"])
         return source, source if files[0] == files[1] else load_subwords(files[1], self.sidecar["target_do_lower_case"])
 
