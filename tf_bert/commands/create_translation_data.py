@@ -26,8 +26,8 @@ FLAGS.string("target_file", None, "As many files with the translations, line by 
 FLAGS.string("input_file", None, "Instead of both: tables with a pair a line, between tabs.")
 FLAGS.string("columns", "1,2", "Which columns of the tables are source and target.")
 FLAGS.enum("task", None, TASKS, "Instead of files: pairs made by rule. reverse: digit strings; dates: to ISO 8601.")
-FLAGS.integer("num_pairs", 20000, "How many pairs of a task.", minimum=1)
-FLAGS.string("output_dir", None, "Where everything goes; made if need be.", required=True)
+FLAGS.integer("num_pairs", 20000, "Number of pairs of a task.", minimum=1)
+FLAGS.string("output_dir", None, "Output folder; created if missing.", required=True)
 FLAGS.enum("subwords", "unigram", SUBWORDS, "How text is cut: SentencePiece's kinds of models, or BERT's WordPiece.")
 FLAGS.enum("target_subwords", None, SUBWORDS, "How the target is cut, if otherwise; not with a shared vocabulary.")
 FLAGS.integer("vocab_size", 8000, "Pieces of a new vocabulary; fewer where the text has no more.", minimum=1)
@@ -39,9 +39,9 @@ FLAGS.boolean("do_lower_case", False, "Whether to fold case.")
 FLAGS.integer(
     "max_length", 128, "Most pieces of a side, the end symbol among them; longer pairs are skipped.", minimum=2
 )
-FLAGS.float("max_ratio", 9.0, "Most pieces of a side for one of the other; 0 for any.", minimum=0.0)
+FLAGS.float("max_ratio", 9.0, "Maximum ratio of the pieces of the two sides; 0 for any.", minimum=0.0)
 FLAGS.float("heldout_fraction", 0.0, "Share of the pairs to hold out, by their source.", minimum=0.0, maximum=0.9)
-FLAGS.integer("num_shards", 1, "Into how many files the training records go.", minimum=1)
+FLAGS.integer("num_shards", 1, "Number of files for the training records.", minimum=1)
 FLAGS.integer("seed", 12345, "Seed of a task.")
 
 

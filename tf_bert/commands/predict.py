@@ -28,16 +28,16 @@ FLAGS.string("checkpoint", None, "Folder or file of a fine-tuned model, in any f
 FLAGS.positional("checkpoint")
 FLAGS.enum("format", "jsonl", ["jsonl", "tsv"], "What is printed: an object a line, or columns separated by tabs.")
 FLAGS.integer("batch_size", 32, "Lines in a batch.", minimum=1)
-FLAGS.integer("max_seq_length", None, "Pieces that are read; by default as in training, else what the model reads.")
+FLAGS.integer("max_seq_length", None, "Maximum number of pieces read. Default: as in training, else all.")
 FLAGS.string("labels", None, "The labels, separated by commas, in the order of training; by default as noted there.")
-FLAGS.string("bert_config_file", None, "The sizes of the model, where they do not lie beside it.")
-FLAGS.string("vocab_file", None, "The vocabulary, where it does not lie beside the model.")
-FLAGS.boolean("do_lower_case", None, "Whether to lower-case the text, where nothing beside the model says so.")
+FLAGS.string("bert_config_file", None, "Configuration of the model, if none is next to it.")
+FLAGS.string("vocab_file", None, "Vocabulary, if none is next to the model.")
+FLAGS.boolean("do_lower_case", None, "Whether to lower-case the text, if nothing next to the model states it.")
 FLAGS.boolean("version_2_with_negative", None, "Questions: whether there may be no answer; by default as in training.")
 FLAGS.float("null_score_diff_threshold", 0.0, "Questions: no answer where its score exceeds the best one's by more.")
 FLAGS.integer("doc_stride", 128, "Questions: pieces from the start of a window to that of the next.", minimum=1)
-FLAGS.integer("max_query_length", 64, "Questions: pieces of a question that are read.", minimum=1)
-FLAGS.integer("max_answer_length", 30, "Questions: pieces of an answer at most.", minimum=0)
+FLAGS.integer("max_query_length", 64, "Questions: maximum number of pieces of a question.", minimum=1)
+FLAGS.integer("max_answer_length", 30, "Questions: maximum number of pieces of an answer.", minimum=0)
 
 BATCHES_AT_ONCE = 64  # their lines are sorted by length
 SETTINGS = (

@@ -21,7 +21,7 @@ FLAGS.string("add", None, "New pieces, separated by commas.")
 FLAGS.string("add_file", None, "A file of new pieces, one a line.")
 FLAGS.string("keep_file", None, "A file of the pieces to keep, one a line; special tokens always stay.")
 FLAGS.boolean("use_unused", True, "Whether new pieces take the places of [unusedN] before the table grows.")
-FLAGS.integer("seed", 0, "Of the vectors of new pieces.")
+FLAGS.integer("seed", 0, "Seed of the vectors of new pieces.")
 
 
 def run(flags) -> None:

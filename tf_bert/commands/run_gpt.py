@@ -10,13 +10,11 @@ from tf_bert.commands.distribution_flags import check_eval_batch_size, strategy_
 from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import add_file_flags, add_finetuning_flags, file_format, split_names
 from tf_bert.commands.flags import Flags, UsageError, options_from
-from tf_bert.progress import say
 from tf_bert.training.options import GPTFineTuningOptions
 
 with deferred():
     from tf_bert.checkpoints import openai
     from tf_bert.data.finetuning import classifier, gpt_examples, label_list, multiple_choice, user_files
-    from tf_bert.trainer import prediction
     from tf_bert.training import finetuning, gpt_finetuning, workers
 
 TASKS = ("classification", "entailment", "similarity", "multiple_choice", "answers")
@@ -77,7 +75,7 @@ def run(flags) -> int:
     config, tokenizer, options = checkpoint.config, checkpoint.tokenizer(), options_from(flags, GPTFineTuningOptions)
     if answers and flags.do_predict:
         gpt_finetuning.room_for_prompt(config, flags.max_answer_length)
-    columns_of = functools.partial(_columns, flags, task, config, tokenizer)
+    columns_of = functools.partial(task.columns, config, tokenizer)
 
     def note(model):
         settings = {"max_seq_length": flags.max_seq_length, "task": flags.task}
@@ -142,18 +140,6 @@ def _open(flags, task):
     if not own and not flags.init_checkpoint:
         raise UsageError(f"missing --init_checkpoint: there is no model in {flags.output_dir} to resume")
     return task.open(flags.output_dir, flags.init_checkpoint, flags.do_train)
-
-
-def _columns(flags, task, config, tokenizer, name: str, examples: list) -> dict:
-    """The inputs of all examples; says how many there are and how long they get."""
-    columns = task.columns(examples, config, tokenizer)
-    lengths = prediction.lengths_of(columns["input_mask"])
-    full = int((lengths == flags.max_seq_length).sum())
-    say(
-        f"{name}: {len(examples):,} examples, up to {lengths.max()} tokens"
-        f"{f', {full:,} of them cut, or just fitting, at {flags.max_seq_length}' if full else ''}"
-    )
-    return columns
 
 
 def main(argv: Sequence[str] | None = None) -> int:

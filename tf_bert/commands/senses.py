@@ -23,11 +23,11 @@ FLAGS = Flags(
     """,
 )
 FLAGS.string("checkpoint", None, "Models, separated by commas: BERT, GPT, or an ELMo's export folder.", required=True)
-FLAGS.string("word", None, "A word that stands in both texts.")
+FLAGS.string("word", None, "A word that occurs in both texts.")
 FLAGS.string("text", None, "The first text.")
 FLAGS.string("other_text", None, "The second text.")
 FLAGS.string("input_file", None, "A file of texts: word, tab, sense, tab, text; two texts or more of each sense.")
-FLAGS.string("png_file", None, "A picture of what --input_file gives (.png, .svg).")
+FLAGS.string("png_file", None, "Picture of the results of --input_file (.png, .svg).")
 
 
 def run(flags) -> None:

@@ -15,7 +15,7 @@ FLAGS = Flags(
     """,
 )
 FLAGS.string("input_file", None, "UTF-8 text (may be gzipped): names or globs, separated by commas.", required=True)
-FLAGS.string("output_dir", None, "Where both files go; made if need be.", required=True)
+FLAGS.string("output_dir", None, "Output folder of both files; created if missing.", required=True)
 FLAGS.integer("vocab_size", 8000, "Number of pieces; 257 with --kind=gpt2 gives single bytes.", minimum=1)
 FLAGS.enum(
     "kind",
@@ -23,7 +23,7 @@ FLAGS.enum(
     ["gpt2", "gpt1"],
     "gpt2: pieces of bytes, from which every text comes back to the byte; gpt1: pieces of lower-cased words.",
 )
-FLAGS.integer("min_frequency", 2, "Pairs must occur at least so often to become a piece.", minimum=1)
+FLAGS.integer("min_frequency", 2, "Minimum number of occurrences of a pair that becomes a piece.", minimum=1)
 FLAGS.integer("max_words", 1_000_000, "Different words held while counting; the rarer half is dropped.", minimum=1000)
 
 

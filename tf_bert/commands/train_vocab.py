@@ -27,7 +27,7 @@ FLAGS.integer(
     "rare ones left out where there are many, and some 1,300 pieces.",
     minimum=0,
 )
-FLAGS.integer("min_frequency", 2, "Pieces of several characters must occur at least so often.", minimum=1)
+FLAGS.integer("min_frequency", 2, "Minimum number of occurrences of a piece of several characters.", minimum=1)
 FLAGS.float(
     "character_coverage",
     1.0,

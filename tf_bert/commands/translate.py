@@ -36,16 +36,26 @@ FLAGS.string("checkpoint", None, "Folder of a model (export/ of train_translatio
 FLAGS.string("text", None, "One text to translate, instead of a file.")
 FLAGS.string("input_file", None, "UTF-8 text, a sentence a line (may be gzipped). By default standard input.")
 FLAGS.string("output_file", None, "Where the translations go, line by line. By default standard output.")
-FLAGS.string("reference_file", None, "The right translations: prints BLEU, chrF and the share exactly right.")
+FLAGS.string("reference_file", None, "Reference translations; prints BLEU, chrF and the share of exact matches.")
 FLAGS.integer("beam_size", 4, "Hypotheses kept; 1 for greedy search.", minimum=1)
 FLAGS.float("length_penalty", 0.6, "Alpha: above 0 favours longer translations (Wu et al. 2016).")
 FLAGS.float("coverage_penalty", 0.0, "Beta: favours those that look at every word of the source.", minimum=0.0)
-FLAGS.integer("n_best", 1, "So many translations of each line, as: number ||| translation ||| score.", minimum=1)
-FLAGS.integer("max_length", None, "Most pieces of a translation; else twice those of the source and 10.", minimum=1)
-FLAGS.integer("min_length", 0, "Fewest pieces of a translation, its end among them.", minimum=0)
-FLAGS.integer("batch_size", 32, "Lines that are translated together.", minimum=1)
+FLAGS.integer("n_best", 1, "Translations of each line, printed as: number ||| translation ||| score.", minimum=1)
+FLAGS.integer(
+    "max_length",
+    None,
+    "Maximum number of pieces. Default: twice those of the source plus 10.",
+    minimum=1,
+)
+FLAGS.integer("min_length", 0, "Minimum number of pieces of a translation, including the end symbol.", minimum=0)
+FLAGS.integer("batch_size", 32, "Number of lines in a batch.", minimum=1)
 FLAGS.boolean("copy_unknown", False, "Whether to write, for an unknown word, the source word it looked at most.")
-FLAGS.enum("too_long", "error", ["error", "truncate"], "What becomes of a line longer than the model has positions.")
+FLAGS.enum(
+    "too_long",
+    "error",
+    ["error", "truncate"],
+    "What to do with a line longer than the position table.",
+)
 FLAGS.boolean("xla", False, "Whether to compile with XLA, which pays when many lines follow.")
 FLAGS.positional("text")
 

@@ -20,7 +20,8 @@ from tf_bert.files import atomic_writer
 from tf_bert.models.gpt import GPT
 from tf_bert.models.gpt_tasks import SPECIAL_TOKENS, GPTClassifier
 from tf_bert.models.pretrained import open_checkpoint
-from tf_bert.progress import Progress
+from tf_bert.progress import Progress, say
+from tf_bert.trainer.prediction import lengths_of
 from tf_bert.training.distribution import distribute
 from tf_bert.training.finetuning import FineTuning
 from tf_bert.training.language_modeling import adam
@@ -104,14 +105,24 @@ class GPTTask:
             classifier_dropout=options.classifier_dropout,
         )
 
-    def columns(self, examples: Sequence[InputExample], config: GPTConfig, tokenizer) -> dict[str, np.ndarray]:
-        """The inputs of the model for all examples."""
+    def columns(
+        self, config: GPTConfig, tokenizer, name: str, examples: Sequence[InputExample]
+    ) -> dict[str, np.ndarray]:
+        """Makes the inputs of the model for all examples of a part called ``name``; says how long they get."""
         if self.name == ANSWERS:
             settings = self.max_seq_length, config.end_id, self.separator
-            return gpt_examples.convert_answers_to_inputs(examples, tokenizer, *settings)
-        special = SpecialTokens.of(config.vocab_size - SPECIAL_TOKENS)
-        settings = self.labels, tokenizer, special, self.max_seq_length, self.kind
-        return gpt_examples.convert_examples_to_inputs(self.model_task, examples, *settings)
+            columns = gpt_examples.convert_answers_to_inputs(examples, tokenizer, *settings)
+        else:
+            special = SpecialTokens.of(config.vocab_size - SPECIAL_TOKENS)
+            settings = self.labels, tokenizer, special, self.max_seq_length, self.kind
+            columns = gpt_examples.convert_examples_to_inputs(self.model_task, examples, *settings)
+        lengths = lengths_of(columns["input_mask"])
+        full = int((lengths == self.max_seq_length).sum())
+        say(
+            f"{name}: {len(examples):,} examples, up to {lengths.max()} tokens"
+            f"{f', {full:,} of them cut, or just fitting, at {self.max_seq_length}' if full else ''}"
+        )
+        return columns
 
 
 def evaluate_answers(model: GPT, columns: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
