@@ -166,3 +166,21 @@ def test_notes_of_a_failed_load_are_shown(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.stderr.startswith("no such library\n") and "ImportError: broken" in done.stderr
+
+
+def test_a_refused_flag_of_the_original_is_accepted_where_it_changes_nothing():
+    from tf_bert.commands import extract_features, run_squad
+
+    bert = ["--vocab_file=v", "--bert_config_file=c"]
+    for flags, given in (
+        (run_squad.FLAGS, ["--verbose_logging=False", "--noverbose_logging", "--output_dir=x", "--master="]),
+        (
+            extract_features.FLAGS,
+            ["--num_tpu_cores=8", "--input_file=a", "--output_file=b", "--init_checkpoint=c", *bert],
+        ),
+    ):
+        flags.parse(given)
+    with pytest.raises(UsageError, match="--verbose_logging is not accepted: it logged answers"):
+        run_squad.FLAGS.parse(["--verbose_logging", "--output_dir=x"])
+    with pytest.raises(UsageError, match="--master is not accepted"):
+        run_squad.FLAGS.parse(["--master=grpc://x", "--output_dir=x"])

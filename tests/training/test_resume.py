@@ -13,6 +13,7 @@ import time
 import types
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,7 +26,7 @@ from tf_bert.configs import BertConfig
 from tf_bert.data.pretraining.input import find_records
 from tf_bert.data.tfrecord.files import RecordWriter, encode_example
 from tf_bert.trainer.execution import StepFunction
-from tf_bert.trainer.trainer import NonFiniteLossError
+from tf_bert.trainer.trainer import NonFiniteLossError, Trainer
 from tf_bert.training import callbacks, resume
 from tf_bert.training.callbacks import ReportTraining, TokenCounter, keep_log, read_log
 from tf_bert.training.options import TrainingOptions
@@ -559,3 +560,27 @@ def test_other_data_are_read_from_their_start(model, records, tmp_path, capsys):
     assert "RESUMING" in said and "seed, files, records, number of workers that share the files changed" in said
     rest = json.loads((tmp_path / "model.ckpt-22.resume.json").read_text())
     assert rest["records"] == 8
+
+
+def test_ctrl_c_saves_and_a_second_one_ends_at_once(records, tmp_path, capsys, monkeypatch):
+    """As SIGTERM does; the run that is resumed ends with the same bits."""
+
+    class Pressed(keras.callbacks.Callback):
+        times = 1
+
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 3:
+                for _ in range(self.times):
+                    signal.raise_signal(signal.SIGINT)
+
+    fit = Trainer.fit
+    monkeypatch.setattr(
+        Trainer, "fit", lambda self, x, callbacks, **how: fit(self, x, callbacks=[Pressed(), *callbacks], **how)
+    )
+    with pytest.raises(Stopped, match="Ctrl-C: saved .*model.ckpt-4; the same command goes on from step 4") as caught:
+        pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=9))
+    assert caught.value.signal == signal.SIGINT
+    assert "Ctrl-C: the run is saved after this step" in capsys.readouterr().err
+    Pressed.times = 2
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=9))

@@ -1,7 +1,7 @@
 """The flags of all training commands that say where a model is trained."""
 
 from tf_bert.commands.deferred import deferred
-from tf_bert.commands.flags import Flags, UsageError, end_on_sigterm
+from tf_bert.commands.flags import Flags, UsageError, end_on_sigterm, is_empty
 from tf_bert.commands.quiet import load_tensorflow
 from tf_bert.memory import keep_freed_memory
 from tf_bert.training.options import DeviceOptions
@@ -13,7 +13,11 @@ with deferred():
 def add_distribution_flags(flags: Flags) -> None:
     """Adds the flags to a command's own."""
     flags.add_options(DeviceOptions)
-    flags.refuse("master", "it was the address of a TensorFlow 1 session; use --tpu_name=grpc://ADDRESS for a TPU")
+    flags.refuse(
+        "master",
+        "it was the address of a TensorFlow 1 session; use --tpu_name=grpc://ADDRESS for a TPU",
+        is_empty,
+    )
 
 
 def strategy_from_flags(values):

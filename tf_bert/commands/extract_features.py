@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tf_bert.commands.deferred import deferred
-from tf_bert.commands.flags import Flags, UsageError
+from tf_bert.commands.flags import Flags, UsageError, is_empty
 from tf_bert.commands.quiet import load_tensorflow
 
 with deferred():
@@ -12,6 +12,7 @@ with deferred():
     from tf_bert.data.text import lines
     from tf_bert.serving import features
     from tf_bert.tokenization import full, vocabulary
+
 
 FLAGS = Flags(
     "extract_features",
@@ -34,8 +35,12 @@ FLAGS.boolean("do_lower_case", True, "Whether to lower-case the text, as the che
 FLAGS.integer("batch_size", 32, "Lines in a batch.", minimum=1)
 FLAGS.boolean("use_one_hot_embeddings", False, "Whether to look words up by a product with a one-hot matrix.")
 FLAGS.boolean("use_tpu", False, "Not supported here: features are extracted on this machine.")
-FLAGS.refuse("master", "it was the address of a TensorFlow 1 session; features are extracted on this machine")
-FLAGS.refuse("num_tpu_cores", "features are extracted on this machine")
+FLAGS.refuse(
+    "master",
+    "it was the address of a TensorFlow 1 session; features are extracted on this machine",
+    is_empty,
+)
+FLAGS.refuse("num_tpu_cores", "features are extracted on this machine", str.isdecimal)  # without --use_tpu: no change
 
 # What the original does not have.
 FLAGS.enum(

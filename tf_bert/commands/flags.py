@@ -86,6 +86,7 @@ class Flags:
         self._order: list[str] = []
         self._positional: list[str] = []
         self._refused: dict[str, str] = {}
+        self._harmless: dict[str, Callable[[str], bool]] = {}
         self._passed_on: tuple[str, str] | None = None
 
     def _added(self, name: str, required: bool) -> None:
@@ -156,9 +157,16 @@ class Flags:
         """Lets flags be given as bare words too, in this order: ``tf-bert checkpoints show NAME``."""
         self._positional.extend(names)
 
-    def refuse(self, name: str, reason: str) -> None:
-        """Names a flag of the original that is refused, with what to use instead."""
+    def refuse(self, name: str, reason: str, harmless: Callable[[str], bool] = lambda value: False) -> None:
+        """Names a flag of the original that is refused, with what to use instead.
+
+        Args:
+            name: of the flag.
+            reason: what to use instead.
+            harmless: whether a value would change nothing; the flag is accepted with it.
+        """
         self._refused[name] = reason
+        self._harmless[name] = harmless
 
     def parse(self, argv: Sequence[str]) -> absl_flags.FlagValues:
         """Parses arguments (without the program's name).
@@ -171,10 +179,15 @@ class Flags:
                 required flag that is missing.
         """
         refused = {"undefok": "a flag that is not known is never ignored", **self._refused}
+        kept = []
         for argument in argv:
-            given = argument.lstrip("-").split("=", 1)[0]
-            if argument.startswith("-") and given in refused:
-                raise UsageError(f"--{given} is not accepted: {refused[given]}")
+            given, _, value = argument.lstrip("-").partition("=")
+            name = given if given in refused else given.removeprefix("no")
+            if not argument.startswith("-") or name not in refused:
+                kept.append(argument)
+            elif not self._harmless.get(name, lambda value: False)("False" if name != given else value):
+                raise UsageError(f"--{given} is not accepted: {refused[name]}")
+        argv = kept
         self._values.unparse_flags()  # back to the defaults: a program may call a command's main several times
         others, when = self._passed_on or (None, None)
         passes_on = any(argument.lstrip("-").split("=", 1)[0] == when for argument in argv)
@@ -274,7 +287,7 @@ class Flags:
             return self._fail("interrupted", INTERRUPTED)
         except Stopped as stopped:
             print(f"tf-bert {self.name}: {stopped}")
-            return STOPPED
+            return INTERRUPTED if stopped.signal == signal.SIGINT else STOPPED
         except Terminated:
             print(f"tf-bert {self.name}: SIGTERM came: what is saved stays, and the same command goes on from there")
             return STOPPED
@@ -318,6 +331,16 @@ def options_from(values: absl_flags.FlagValues, cls: type, **others: Any) -> Any
     """
     given = {each.name: values[each.name].value for each in options_of(cls) if each.name in values}
     return cls(**given | others)
+
+
+def is_empty(value: str) -> bool:
+    """Whether a flag is given without a value, or with the original's default of none."""
+    return value in ("", "None")
+
+
+def is_false(value: str) -> bool:
+    """Whether a value of a boolean flag says no."""
+    return value.lower() in ("false", "f", "0", "no", "n")
 
 
 class Terminated(SystemExit):

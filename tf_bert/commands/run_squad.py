@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tf_bert.commands.deferred import deferred
 from tf_bert.commands.eval_results import write_and_show
 from tf_bert.commands.finetuning_flags import add_bert_flags, add_finetuning_flags, strategy_and_bert
-from tf_bert.commands.flags import Flags, UsageError, options_from
+from tf_bert.commands.flags import Flags, UsageError, is_false, options_from
 from tf_bert.data.finetuning.squad_predictions import AnswerOptions
 from tf_bert.progress import Progress, say
 from tf_bert.training.options import BertFineTuningOptions
@@ -43,7 +43,9 @@ FLAGS.integer("max_query_length", 64, "Pieces of a question that are read.", min
 FLAGS.add_options(AnswerOptions, skip=("do_lower_case",))
 add_bert_flags(FLAGS)
 add_finetuning_flags(FLAGS, BertFineTuningOptions)
-FLAGS.refuse("verbose_logging", "it told of answers that it could not align; --text_as_in_document aligns all")
+FLAGS.refuse(
+    "verbose_logging", "it logged answers that could not be aligned; --text_as_in_document aligns all", is_false
+)
 FLAGS.boolean("first_answer", False, "Train on the first answer where a question has several, as in development sets.")
 
 

@@ -479,7 +479,8 @@ class Trainer(PlainErrors, Doors, keras.Model):
             if value is not None:
                 variable.assign(value)
         sums = objective.sums(inputs, outputs, added, divisors, training)
-        factors = tf.unstack(loss_scale * objective.factors / divisors[: len(objective.factors)])
+        of_terms = divisors[: len(objective.factors)]  # 0 where no label counts, so that there is nothing to divide
+        factors = tf.unstack(tf.math.divide_no_nan(loss_scale * objective.factors, of_terms))
         loss = tf.add_n([factor * total for factor, (total, _) in zip(factors, sums[: len(factors)], strict=True)])
         return loss, tf.stack(sums)
 

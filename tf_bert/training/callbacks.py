@@ -282,8 +282,13 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self.state = self._current
 
 
+_STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
 class StopOnSignal(keras.callbacks.Callback):
-    """Ends training after the step that is running when SIGTERM comes, so that the run is saved and can go on.
+    """Ends training after the step that is running when SIGTERM or Ctrl-C comes, so that the run is saved.
+
+    A second Ctrl-C ends it at once (KeyboardInterrupt); steps after the last checkpoint are lost then.
 
     Several workers end after the same step, whichever of them got the signal: they would wait for each other otherwise.
     So they sum one number after each execution, which takes some milliseconds. `ReportTraining` asks too, before each
@@ -303,14 +308,19 @@ class StopOnSignal(keras.callbacks.Callback):
     def __enter__(self) -> "StopOnSignal":
         self._main = threading.current_thread() is threading.main_thread()
         if self._main:
-            self._before = signal.signal(signal.SIGTERM, self._on_signal)
+            self._before = {number: signal.signal(number, self._on_signal) for number in _STOPPING_SIGNALS}
         return self
 
     def __exit__(self, *exception) -> None:
         if self._main:
-            signal.signal(signal.SIGTERM, self._before)
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
 
     def _on_signal(self, number, frame) -> None:
+        if number == signal.SIGINT:
+            if self.received is not None:
+                raise KeyboardInterrupt
+            say("Ctrl-C: the run is saved after this step; Ctrl-C again ends it at once")
         self.received = number
 
     def on_train_batch_end(self, batch, logs=None):

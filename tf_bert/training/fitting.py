@@ -1,6 +1,7 @@
 """One call of ``fit`` with all callbacks of a run, and what is said where it ends before its last step."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
@@ -72,9 +73,10 @@ def fit(
             )
         stopped = stop.asked()  # again: a signal may have come after the last step, and the chief has saved now
     if stopped:
-        came = "SIGTERM came" if stop.received is not None else "SIGTERM came to another worker"
+        names = {None: "a signal came to another worker", signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM came"}
+        came = names[stop.received]
         saved = f"{'' if writes else 'the chief '}saved {save.saved}"
-        raise Stopped(f"{came}: {saved}; the same command goes on from step {save.state.step:,}")
+        raise Stopped(f"{came}: {saved}; the same command goes on from step {save.state.step:,}", stop.received)
     return save.state
 
 
