@@ -48,7 +48,11 @@ def strategy_and_bert(flags) -> tuple:
     """
     missing = [f"--{name}" for name in ("bert_config_file", "vocab_file") if not flags[name].value]
     if missing and not flags.init_checkpoint and not os.path.isdir(flags.output_dir):
-        raise UsageError(f"missing {' and '.join(missing)}, and there is no checkpoint beside which they might be")
+        raise UsageError(
+            f"missing {' and '.join(missing)}, and there is no checkpoint beside which they might be. To begin with, "
+            "give --init_checkpoint=bert-tiny (tf-bert checkpoints list shows all published ones) or, without a "
+            "network, runs/pretrain/run/export, which make pretrain leaves"
+        )
     strategy = strategy_from_flags(flags)  # several workers' has to be made before a .keras file is loaded
     config, tokenizer = initial.config_and_tokenizer(
         flags.init_checkpoint,

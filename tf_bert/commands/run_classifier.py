@@ -45,6 +45,9 @@ def add_classifier_flags(flags: Flags) -> None:
         ["single", "multi", "regression", "choice"],
         "csv, jsonl: one label, several, a number, or which of several choices belongs to the text.",
     )
+    flags.float(
+        "dev_share", 0.0, "Share of the training file to evaluate on, and not to train on.", minimum=0.0, maximum=0.9
+    )
     flags.string("label_separator", ";", "csv: what is between the labels of a row with several.")
 
 
@@ -68,12 +71,8 @@ def run(flags) -> int:
     if not (flags.do_train or flags.do_eval or flags.do_predict):
         raise UsageError("give --do_train, --do_eval, --do_predict or several: there is nothing else to do")
     processor = _processor(flags)
-    try:
-        train = processor.get_train_examples(flags.data_dir) if flags.do_train else None
-        dev = processor.get_dev_examples(flags.data_dir) if flags.do_eval else None
-        test = processor.get_test_examples(flags.data_dir) if flags.do_predict else None
-    except NotImplementedError as error:
-        raise ValueError(str(error)) from None
+    wanted = {"train": flags.do_train, "dev": flags.do_eval, "test": flags.do_predict}
+    train, dev, test = glue.read_splits(processor, flags.data_dir, wanted, flags.dev_share, flags.seed)
     kind, places = processor.kind, (flags.output_dir, flags.init_checkpoint)
     strategy, config, tokenizer = strategy_and_bert(flags)
     labels = label_list.labels_of_run(kind, processor.get_labels(), *places, flags.do_train)

@@ -13,7 +13,7 @@ from tf_bert.data.finetuning.classification import (
     convert_single_example,
     file_based_convert_examples_to_features,
 )
-from tf_bert.data.finetuning.glue import PROCESSORS, DataProcessor, find_processor
+from tf_bert.data.finetuning.glue import PROCESSORS, DataProcessor, find_processor, read_splits
 from tf_bert.data.finetuning.user_files import FileFormat, UserFilesProcessor
 from tf_bert.data.text.tables import Row, read_csv, read_tsv
 from tf_bert.data.tfrecord.files import decode_example, read_records
@@ -413,3 +413,19 @@ def test_odd_rows_of_published_files(tmp_path):
 def test_a_quoted_field_may_be_long(tmp_path):
     (tmp_path / "a.csv").write_text(f'"{"y" * 140_000}",1\n')
     assert len(read_csv(tmp_path / "a.csv")[0][0]) == 140_000
+
+
+def test_a_share_of_the_training_file_is_held_out(tmp_path):
+    lines = "".join(f"text {number},{number % 2}\n" for number in range(20))
+    (tmp_path / "train.csv").write_text("text,label\n" + lines)
+    processor = UserFilesProcessor(FileFormat())
+    wanted = {"train": True, "dev": True, "test": False}
+    train, dev, test = read_splits(processor, str(tmp_path), wanted, 0.1, seed=7)
+    assert test is None and len(dev) == 2 and len(train) == 18
+    assert {example.text_a for example in [*train, *dev]} == {f"text {number}" for number in range(20)}
+    _, again, _ = read_splits(processor, str(tmp_path), wanted | {"train": False}, 0.1, seed=7)
+    assert [example.text_a for example in again] == [example.text_a for example in dev]
+    with pytest.raises(ValueError, match="dev_share 0.01 of 20 examples is 0"):
+        read_splits(processor, str(tmp_path), wanted, 0.01)
+    with pytest.raises(FileNotFoundError, match="--dev_file names another one, --dev_share=0.1 holds a tenth"):
+        read_splits(processor, str(tmp_path), wanted)

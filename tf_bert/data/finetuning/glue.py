@@ -6,8 +6,9 @@ Files, columns, labels and names of examples of CoLA, MNLI, MRPC and XNLI are th
 import collections
 import importlib
 import os
+import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tf_bert.data.finetuning.classification import InputExample
@@ -262,6 +263,38 @@ PROCESSORS = {
     "wnli": WnliProcessor,
     "xnli": XnliProcessor,
 }
+
+
+def read_splits(
+    processor: DataProcessor, data_dir: str | None, wanted: Mapping[str, bool], dev_share: float = 0.0, seed: int = 0
+) -> tuple[list | None, list | None, list | None]:
+    """Reads the examples to train on, to evaluate on and to predict; None for what is not wanted.
+
+    Args:
+        processor: reads the files.
+        data_dir: their folder.
+        wanted: ``"train"``, ``"dev"`` and ``"test"`` -> whether it is.
+        dev_share: if not 0, the share of the training file to evaluate on; the rest is trained on.
+        seed: which examples are held out; the same ones for the same file.
+
+    Raises:
+        ValueError: the data set has no such part, or so few examples that none is held out.
+    """
+    try:
+        read = {"train": processor.get_train_examples, "test": processor.get_test_examples}
+        if not dev_share:
+            read["dev"] = processor.get_dev_examples
+        both = dev_share and (wanted["train"] or wanted["dev"])
+        found = {split: get(data_dir) for split, get in read.items() if wanted[split] or (both and split == "train")}
+    except NotImplementedError as error:
+        raise ValueError(str(error)) from None
+    if both:
+        held = round(dev_share * len(found["train"]))
+        if not 0 < held < len(found["train"]):
+            raise ValueError(f"dev_share {dev_share:g} of {len(found['train'])} examples is {held}: give another share")
+        random.Random(seed).shuffle(found["train"])
+        found["dev"], found["train"] = found["train"][:held], found["train"][held:]
+    return tuple(found.get(split) if wanted[split] else None for split in ("train", "dev", "test"))
 
 
 def find_processor(task_name: str, skip_bad_rows: bool = False) -> DataProcessor:

@@ -75,7 +75,8 @@ def find_split(data_dir: str | None, split: str, endings: Sequence[str], files: 
     paths = [os.path.join(data_dir or ".", split + ending) for ending in endings]
     found = [path for path in paths if os.path.exists(path)]
     if not found:
-        raise FileNotFoundError(f"there is no file {' or '.join(paths)}; --{split}_file names another one")
+        hint = ", --dev_share=0.1 holds a tenth of the training file out (run_classifier)" if split == "dev" else ""
+        raise FileNotFoundError(f"there is no file {' or '.join(paths)}; --{split}_file names another one{hint}")
     return found[0]
 
 
