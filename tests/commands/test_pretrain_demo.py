@@ -80,10 +80,10 @@ def test_masked_sentences_stand_in_their_own_words(tmp_path):
 
 
 def test_the_folder_of_a_corpus():
-    assert pretrain_demo._folder_for(None) == "runs/pretrain"
-    assert pretrain_demo._folder_for(None, short=True) == "runs/pretrain-short"
-    assert pretrain_demo._folder_for("/a/my books/") == "runs/pretrain-mybooks"
-    assert pretrain_demo._folder_for("x/*.txt") == "runs/pretrain-corpus"
+    assert demo_report.folder_for(None) == "runs/pretrain"
+    assert demo_report.folder_for(None, short=True) == "runs/pretrain-short"
+    assert demo_report.folder_for("/a/my books/") == "runs/pretrain-mybooks"
+    assert demo_report.folder_for("x/*.txt") == "runs/pretrain-corpus"
 
 
 def test_a_corpus_that_is_not_there(tmp_path, capsys):

@@ -12,6 +12,16 @@ with deferred():
     from tf_bert.training import callbacks, curves
 
 
+def folder_for(corpus: str | None, short: bool = False) -> str:
+    """The folder of a demo that is given none."""
+    if short:  # a whole run that went on from its weights got 7 % right, not 30 %
+        return folder_for(corpus) + "-short"
+    if not corpus:
+        return os.path.join("runs", "pretrain")
+    first = os.path.basename(corpus.split(",")[0].rstrip("/")).split(".")[0]
+    return os.path.join("runs", "pretrain-" + ("".join(c for c in first if c.isalnum() or c in "-_") or "corpus"))
+
+
 def draw(run_dir: str, picture: str, accuracies: dict[str, float]) -> None:
     """Draws the curves, if matplotlib is installed."""
     try:

@@ -50,22 +50,6 @@ FLAGS.boolean("xla", False, "Whether to compile with XLA: slow at first, then fa
 FLAGS.positional("text")
 
 
-class Numbers:
-    """Ids written as numbers, in the place of a tokenizer."""
-
-    def tokenize_to_ids(self, text: str) -> list[int]:
-        """The numbers of a text."""
-        words = text.split()
-        wrong = [word for word in words if not word.isdecimal()]
-        if wrong:
-            raise ValueError(f"--ids takes ids, numbers with blanks between, and {wrong[0]!r} is none")
-        return [int(word) for word in words]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The numbers as text, each with a blank before it."""
-        return "".join(f" {number}" for number in ids)
-
-
 def run(flags) -> None:
     """Prints what follows each text."""
     if flags.chat and (flags.ids or flags.text is not None):
@@ -82,7 +66,7 @@ def run(flags) -> None:
         raise ValueError(f"{flags.checkpoint} holds no GPT: it cannot generate")
     if checkpoint.architecture == "GPTClassifier":
         raise ValueError(f"{flags.checkpoint} is a GPT that was fine-tuned to classify: tf-bert predict reads it")
-    tokenizer = Numbers() if flags.ids else checkpoint.tokenizer()
+    tokenizer = output_text.Numbers() if flags.ids else checkpoint.tokenizer()
     if flags.chat and flags.stop is None:
         stops = chat.line_end_stops(tokenizer)
     options = {
@@ -99,9 +83,10 @@ def run(flags) -> None:
     if flags.text is not None:
         _continue(flags, model, tokenizer, tokenizer.tokenize_to_ids(flags.text), 0, options)
         return
+    check = language_model.prompt_check(model.config, tokenizer, flags.max_length, flags.sliding_window)
     checked = lines.typed if sys.stdin.isatty() else lines.all_checked
     number = None
-    for number, (_, line) in enumerate(checked(_lines(), _check(flags, model.config, tokenizer))):
+    for number, (_, line) in enumerate(checked(_lines(), check)):
         prompt = tokenizer.tokenize_to_ids(line)
         if prompt:
             _continue(flags, model, tokenizer, prompt, number, options, lines.one_line)
@@ -135,20 +120,6 @@ def _constraints(flags, tokenizer, stops: Sequence[str]):
     if flags.ids:
         return constraints.Constraints(**options, stop_sequences=[tokenizer.tokenize_to_ids(stop) for stop in stops])
     return constraints.Constraints(**options, stop_texts=stops).with_tokenizer(tokenizer)
-
-
-def _check(flags, config, tokenizer) -> Callable[[str, str], None]:
-    """Makes what raises ValueError for a line that cannot be continued; one without tokens can."""
-
-    def check(line: str, where: str) -> None:
-        try:
-            prompt = tokenizer.tokenize_to_ids(line)
-            if prompt:
-                language_model.check_prompts([prompt], [flags.max_length], config, flags.sliding_window)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
-
-    return check
 
 
 def _continue(flags, model, tokenizer, prompt: list[int], number: int, options: dict, shown: Callable = str) -> None:

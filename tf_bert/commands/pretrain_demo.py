@@ -1,5 +1,6 @@
 """``tf-bert pretrain_demo``: pre-trains a small BERT from text by running the other commands in turn."""
 
+import importlib
 import os
 import shlex
 import sys
@@ -8,15 +9,7 @@ from collections.abc import Sequence
 
 from tf_bert.commands import demo_report
 from tf_bert.commands.flags import Flags
-from tf_bert.data.pretraining.plan import (
-    BATCH_SIZE,
-    MOST_CHARACTERS,
-    STEPS,
-    VOCAB_SIZE,
-    Plan,
-    keeps_accents,
-    plan,
-)
+from tf_bert.data.pretraining import left_neighbours, plan
 from tf_bert.data.text.documents import find_files
 from tf_bert.data.text.lines import read_lines, total_size
 from tf_bert.tokenization.full import FullTokenizer
@@ -51,41 +44,24 @@ FLAGS.integer(
 FLAGS.boolean("do_lower_case", True, "Whether to lower-case.")
 FLAGS.integer("num_train_steps", None, "Updates; by default what two cores make in five to ten minutes.", minimum=1)
 FLAGS.float("learning_rate", 1e-3, "The peak of the learning rate; small models take large ones.")
-FLAGS.integer("train_batch_size", BATCH_SIZE, "Records in a batch.", minimum=1)
+FLAGS.integer("train_batch_size", plan.BATCH_SIZE, "Records in a batch.", minimum=1)
 
-# Small enough to learn something in ten minutes: short sequences, since each position has to learn by itself which of
-# the others are its neighbours, and no dropout. The published initializer_range of 0.02 suits a width of 768: kernels
-# of a narrow model need larger values, or attention stays even for thousands of steps.
-MODEL = {
-    "hidden_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 512,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "initializer_range": 0.08,
-    "type_vocab_size": 2,
-}
 SHORT_STEPS = 120
-# Of the built-in text. One's own has what `tf_bert.data.pretraining.plan` finds right.
-BUILTIN = Plan(max_seq_length=32, max_predictions_per_seq=5, num_train_steps=STEPS, dupe_factor=10)
-SMALL = 200_000  # bytes of one's own text
-SENTENCE_WIDTH = 100  # columns, of one's own text: about what a record of 32 tokens holds
 
 
 def run(flags) -> int | None:
     """Makes all steps in turn; ends with the status of the first one that fails."""
     began = time.monotonic()
-    folder = flags.output_dir or _folder_for(flags.corpus, flags.short)
+    folder = flags.output_dir or demo_report.folder_for(flags.corpus, flags.short)
     name = {key: os.path.join(folder, key) for key in ("train.txt", "heldout.txt", "vocab.txt", "bert_config.json")}
-    train_records, heldout_records, run_dir = (
-        os.path.join(folder, key) for key in ("train.tfrecord", "heldout.tfrecord", "run")
-    )
+    train_records, heldout_records = (os.path.join(folder, f"{key}.tfrecord") for key in ("train", "heldout"))
+    run_dir = os.path.join(folder, "run")
     lower = [] if flags.do_lower_case else ["--nodo_lower_case"]
 
     source = [f"--input_file={flags.corpus}", f"--document_break={flags.document_break}"]
     if flags.corpus:
-        source += [f"--encoding={flags.encoding}", f"--max_sentence_width={SENTENCE_WIDTH}", *_shares(flags.corpus)]
+        source += [f"--encoding={flags.encoding}", f"--max_sentence_width={plan.SENTENCE_WIDTH}"]
+        source += plan.shares(total_size(find_files(flags.corpus)))
     status = _command(
         "prepare_corpus",
         *(source if flags.corpus else ["--builtin_corpus"]),
@@ -94,25 +70,21 @@ def run(flags) -> int | None:
     )
     if status:
         return status
-    if flags.corpus and flags.do_lower_case and keeps_accents(read_lines(name["train.txt"])):
+    if flags.corpus and flags.do_lower_case and plan.keeps_accents(read_lines(name["train.txt"])):
         lower = ["--nostrip_accents"]  # which are vowels or parts of letters there
     status = _command(
         "train_vocab",
         f"--input_file={name['train.txt']}",
         f"--output_file={name['vocab.txt']}",
-        f"--vocab_size={flags.vocab_size or (0 if flags.corpus else VOCAB_SIZE)}",
+        f"--vocab_size={flags.vocab_size or (0 if flags.corpus else plan.VOCAB_SIZE)}",
         "--num_unused=0",
         *lower,
     )
     if status:
         return status
-    tokenizer = FullTokenizer(
-        name["vocab.txt"], flags.do_lower_case, strip_accents=False if lower == ["--nostrip_accents"] else None
-    )
-    chosen = BUILTIN
-    if flags.corpus:
-        lines = read_lines(name["train.txt"])
-        chosen = plan(lines, tokenizer, MODEL["hidden_size"], MODEL["num_hidden_layers"])
+    strip_accents = False if lower == ["--nostrip_accents"] else None
+    tokenizer = FullTokenizer(name["vocab.txt"], flags.do_lower_case, strip_accents)
+    chosen = plan.plan(read_lines(name["train.txt"]), tokenizer) if flags.corpus else plan.BUILTIN
     length, predictions = chosen.max_seq_length, chosen.max_predictions_per_seq
     steps = flags.num_train_steps or (SHORT_STEPS if flags.short else chosen.num_train_steps)
     for text, records, options in (
@@ -131,8 +103,8 @@ def run(flags) -> int | None:
         )
     if status:
         return status
-    accuracies = _count(name["train.txt"], tokenizer, heldout_records)
-    _write_config(name["bert_config.json"], tokenizer.vocab_size, length)
+    accuracies = left_neighbours.count_in_text(name["train.txt"], tokenizer, heldout_records)
+    plan.write_config(name["bert_config.json"], tokenizer.vocab_size, length)
     every = max(1, steps // 25)
     status = _command(
         "run_pretraining",
@@ -165,52 +137,12 @@ def run(flags) -> int | None:
     return None if learned else 1
 
 
-def _folder_for(corpus: str | None, short: bool = False) -> str:
-    if short:  # a whole run that went on from its weights got 7 % right, not 30 %
-        return _folder_for(corpus) + "-short"
-    if not corpus:
-        return os.path.join("runs", "pretrain")
-    first = os.path.basename(corpus.split(",")[0].rstrip("/")).split(".")[0]
-    return os.path.join("runs", "pretrain-" + ("".join(c for c in first if c.isalnum() or c in "-_") or "corpus"))
-
-
 def _command(name: str, *arguments: str) -> int:
     """Shows a command line and runs it in this process."""
-    import importlib
-
     print(f"\n$ tf-bert {name} {' '.join(map(shlex.quote, arguments))}", flush=True)
     status = importlib.import_module(f"tf_bert.commands.{name}").main(arguments)
     sys.stdout.flush()
     return status
-
-
-def _shares(corpus: str) -> list[str]:
-    """Flags for a corpus that is too large for ten minutes, or so small that a tenth of it may be one document."""
-    size = total_size(find_files(corpus))
-    if size < SMALL:
-        return ["--heldout_fraction=0.25"]
-    if size <= MOST_CHARACTERS:
-        return []
-    print(f"the corpus has {size / 1e6:,.0f} MB, more than ten minutes can use: documents of about 20 MB are taken")
-    return [f"--sample_fraction={MOST_CHARACTERS / size:.3g}"]
-
-
-def _count(text: str, tokenizer: FullTokenizer, records: str) -> dict[str, float]:
-    """How many masked words of the held-out records counting gets right."""
-    from tf_bert.data.pretraining.corpus import LineEncoder, read_corpus
-    from tf_bert.data.pretraining.left_neighbours import baselines, read_questions
-
-    corpus = read_corpus([text], LineEncoder(tokenizer))
-    documents = [[number for sentence in document for number in sentence] for document in corpus]
-    return baselines(documents, read_questions([records]))
-
-
-def _write_config(path: str, vocab_size: int, length: int) -> None:
-    from tf_bert.configs import BertConfig
-    from tf_bert.files import atomic_writer
-
-    with atomic_writer(path, "w") as file:
-        file.write(BertConfig(vocab_size, **MODEL, max_position_embeddings=length).to_json_string())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

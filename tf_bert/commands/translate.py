@@ -1,9 +1,8 @@
 """``tf-bert translate``: translates a file or standard input with one model or several."""
 
-import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tf_bert.commands.deferred import deferred
 from tf_bert.commands.flags import Flags, UsageError
@@ -96,7 +95,7 @@ def run(flags) -> None:
         return
     sources = translations.fitting_lines(translators, sources, flags.input_file or "the input", truncate)
     written = []
-    with _output(flags.output_file) as write:
+    with files.lines_writer(flags.output_file) as write:
         for part in _parts(flags, translators, sources):
             write(part)
             written += part
@@ -111,16 +110,6 @@ def _sources(flags) -> list[str] | None:
     if not (flags.input_file or flags.output_file or flags.reference_file) and sys.stdin.isatty():
         return None
     return list(lines.read_lines(flags.input_file or STANDARD_INPUT))
-
-
-@contextlib.contextmanager
-def _output(path: str | None) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Gives a function that writes lines to a file or to standard output."""
-    if path is None:
-        yield lambda part: print(*part, sep="\n", flush=True)
-        return
-    with files.atomic_writer(path, "w") as file:
-        yield lambda part: file.writelines(text + "\n" for text in part)
 
 
 def _parts(flags, translators, sources: Sequence[str]) -> Iterator[list[str]]:

@@ -1,6 +1,6 @@
 """Continues prompts with a GPT: `generate` and `stream` for ids, `generate_text` and `stream_text` for text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -210,6 +210,23 @@ def check_prompts(rows: Sequence[Sequence[int]], limits: Sequence[int], config, 
                 f"{name} has {len(row)} tokens and {limit} new ones are asked for, but the context has {context} "
                 "positions: ask for fewer, shorten the prompt, or let the window slide (--sliding_window)"
             )
+
+
+def prompt_check(config, tokenizer, max_length: int, sliding_window: bool = False) -> Callable[[str, str], None]:
+    """Returns a function of a line and its place that raises ValueError for a line that cannot be continued.
+
+    A line without tokens passes: nothing follows it.
+    """
+
+    def check(line: str, where: str) -> None:
+        try:
+            prompt = tokenizer.tokenize_to_ids(line)
+            if prompt:
+                check_prompts([prompt], [max_length], config, sliding_window)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+
+    return check
 
 
 def generate_text(model, prompts: Sequence[str], tokenizer, search: Any = None, **options) -> list[str]:

@@ -60,3 +60,19 @@ class GrowingText:
         new = text[len(self.shown) :]
         self.shown += new
         return new
+
+
+class Numbers:
+    """Ids written as numbers, in the place of a tokenizer."""
+
+    def tokenize_to_ids(self, text: str) -> list[int]:
+        """The numbers of a text."""
+        words = text.split()
+        wrong = [word for word in words if not word.isdecimal()]
+        if wrong:
+            raise ValueError(f"--ids takes ids, numbers with blanks between, and {wrong[0]!r} is none")
+        return [int(word) for word in words]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The numbers as text, each with a blank before it."""
+        return "".join(f" {number}" for number in ids)

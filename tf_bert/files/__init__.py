@@ -7,6 +7,7 @@ from tf_bert.files.atomic import (
     check_whole,
     copy_file,
     copy_same,
+    lines_writer,
     remove_leftovers,
     temporary_folder,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "exists",
     "file_size",
     "is_remote",
+    "lines_writer",
     "locked",
     "make_folder",
     "open_binary",

@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
 from tf_bert.files.errors import named, system_reason
@@ -188,6 +188,16 @@ def check_room(path: str, size: int) -> None:
     finally:
         os.close(descriptor)
         os.remove(temporary)
+
+
+@contextlib.contextmanager
+def lines_writer(path: str | os.PathLike | None) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Gives a function that writes lines to a file, or to standard output where there is no path."""
+    if path is None:
+        yield lambda lines: print(*lines, sep="\n", flush=True)
+        return
+    with atomic_writer(path, "w") as file:
+        yield lambda lines: file.writelines(line + "\n" for line in lines)
 
 
 def copy_file(source: str | os.PathLike, target: str | os.PathLike) -> None:

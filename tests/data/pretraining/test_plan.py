@@ -27,7 +27,7 @@ def test_marks_that_are_no_accents_are_kept(text, expected):
 def make(tmp_path, size, sentence, count):
     words = [f"w{number}" for number in range(size - 5)]
     save_vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words], tmp_path / "vocab.txt")
-    return plan([*[sentence] * count, ""], FullTokenizer(tmp_path / "vocab.txt"), 128, 2)
+    return plan([*[sentence] * count, ""], FullTokenizer(tmp_path / "vocab.txt"))
 
 
 def test_a_plan(tmp_path):

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tf_bert.data.pretraining.corpus import LineEncoder, read_corpus
 from tf_bert.data.tfrecord.files import decode_example, read_records
+from tf_bert.tokenization.full import FullTokenizer
 
 MOST_NEIGHBOURS = 3
 
@@ -114,3 +116,10 @@ def baselines(documents: Sequence[Sequence[int]], questions: Questions) -> dict[
         name = f"{n} left neighbour{'s' * (n > 1)}" if n else "most frequent token"
         accuracies[name] = float(np.mean(right))
     return accuracies
+
+
+def count_in_text(text: str, tokenizer: FullTokenizer, records: str) -> dict[str, float]:
+    """Returns how many masked words of records counting in a text gets right; see `baselines`."""
+    corpus = read_corpus([text], LineEncoder(tokenizer))
+    documents = [[number for sentence in document for number in sentence] for document in corpus]
+    return baselines(documents, read_questions([records]))

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import regex
 
+from tf_bert.configs import BertConfig
+from tf_bert.files import atomic_writer
 from tf_bert.tokenization.full import FullTokenizer
 
 SAMPLE_LINES = 20_000
@@ -19,6 +21,23 @@ _LONG_SENTENCE = 30  # tokens of a sentence, on average, of which two do not fit
 _MOST_DUPES = 10
 _DECOMPOSED_SHARE = 0.005
 _WITH_ACCENTS = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]")
+
+
+# Small enough to learn something in ten minutes: short sequences, since each position has to learn by itself which of
+# the others are its neighbours, and no dropout. The published initializer_range of 0.02 suits a width of 768: kernels
+# of a narrow model need larger values, or attention stays even for thousands of steps.
+MODEL = {
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 512,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.08,
+    "type_vocab_size": 2,
+}
+SMALL = 200_000  # bytes of a text of which a tenth may be one document
+SENTENCE_WIDTH = 100  # columns of a sentence: about what a record of 32 tokens holds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,15 +76,18 @@ def keeps_accents(lines: Iterable[str]) -> bool:
     return changed > _DECOMPOSED_SHARE * total
 
 
-def plan(lines: Iterable[str], tokenizer: FullTokenizer, hidden_size: int, num_layers: int) -> Plan:
+# Of the built-in text.
+BUILTIN = Plan(max_seq_length=32, max_predictions_per_seq=5, num_train_steps=STEPS, dupe_factor=10)
+
+
+def plan(lines: Iterable[str], tokenizer: FullTokenizer) -> Plan:
     """Chooses length and steps so that training takes as long as it does on the built-in text.
 
     Args:
         lines: sentences, empty lines between documents.
         tokenizer: with its vocabulary.
-        hidden_size: H of the model; its feed-forward layers are 4 H wide.
-        num_layers: of the model.
     """
+    hidden_size, num_layers = MODEL["hidden_size"], MODEL["num_hidden_layers"]
     lines = iter(lines)
     counts = [len(tokenizer.tokenize_to_ids(line)) for line in itertools.islice(filter(None, lines), SAMPLE_LINES)]
     mean = sum(counts) / max(len(counts), 1)
@@ -86,3 +108,19 @@ def plan(lines: Iterable[str], tokenizer: FullTokenizer, hidden_size: int, num_l
 
 def _predictions(length: int) -> int:
     return math.ceil(0.15 * length)
+
+
+def shares(size: int) -> list[str]:
+    """Flags of ``prepare_corpus`` for a text of so many bytes, which may be too large for ten minutes, or small."""
+    if size < SMALL:
+        return ["--heldout_fraction=0.25"]
+    if size <= MOST_CHARACTERS:
+        return []
+    print(f"the corpus has {size / 1e6:,.0f} MB, more than ten minutes can use: documents of about 20 MB are taken")
+    return [f"--sample_fraction={MOST_CHARACTERS / size:.3g}"]
+
+
+def write_config(path: str, vocab_size: int, length: int) -> None:
+    """Writes the configuration of the small model."""
+    with atomic_writer(path, "w") as file:
+        file.write(BertConfig(vocab_size, **MODEL, max_position_embeddings=length).to_json_string())

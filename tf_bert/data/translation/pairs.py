@@ -73,6 +73,15 @@ class PairCounts:
     unknown: int = 0
     lengths: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
+    def summary(self, name: str) -> str:
+        """Returns a line about pairs written under a name."""
+        skipped = "".join(f", {number:,} skipped ({reason})" for reason, number in sorted(self.skipped.items()))
+        pieces = self.source_pieces + self.target_pieces
+        return (
+            f"{name:8} {self.kept:,} pairs{skipped or ', none skipped'}; {self.source_pieces / self.kept:.1f} and "
+            f"{self.target_pieces / self.kept:.1f} pieces a side, {self.unknown / max(pieces, 1):.2%} of them unknown"
+        )
+
 
 def read_pairs(
     source_files: Sequence[str],
