@@ -107,10 +107,10 @@ def check_text(text: str, what: str) -> None:
         ValueError: begins with ``what``.
 
     Example:
-        >>> check_text("a\ud83d", "train.jsonl: line 1: the label")
+        >>> check_text("a\\ud83d", "train.jsonl: line 1: the label")
         Traceback (most recent call last):
         ...
-        ValueError: train.jsonl: line 1: the label 'a\ud83d' holds half of a character
+        ValueError: train.jsonl: line 1: the label 'a\\ud83d' holds half of a character
     """
     try:
         text.encode("utf-8")

@@ -71,6 +71,8 @@ def option(default: Any, help: str | None = None, **limits: Any) -> Any:
 def options_class(cls: type) -> type:
     """Makes a frozen dataclass whose fields are options: its values are checked, and its docstring lists them.
 
+    A ``__post_init__`` of the class checks what two options have to do with each other.
+
     Example:
         >>> @options_class
         ... class Speed:
@@ -87,9 +89,13 @@ def options_class(cls: type) -> type:
             knots: Nautical miles in an hour. Default: 8.
     """
 
+    check_together = vars(cls).get("__post_init__")
+
     def __post_init__(self) -> None:
         for each in options_of(cls):
             each.check(getattr(self, each.name))
+        if check_together is not None:
+            check_together(self)
 
     cls.__post_init__ = __post_init__
     cls = dataclasses.dataclass(frozen=True)(cls)

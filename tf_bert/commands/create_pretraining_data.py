@@ -1,6 +1,5 @@
 """``tf-bert create_pretraining_data``: writes TFRecords of masked sentence pairs from text."""
 
-import dataclasses
 import os
 import sys
 import time
@@ -8,7 +7,7 @@ from collections.abc import Sequence
 
 from tf_bert.commands.create_pretraining_flags import FLAGS
 from tf_bert.commands.deferred import deferred
-from tf_bert.commands.flags import UsageError
+from tf_bert.commands.flags import UsageError, options_from
 
 with deferred():
     from tf_bert.data.pretraining import corpus, create_sharded, make, pairing, report
@@ -32,8 +31,7 @@ NOTED = (
 def run(flags) -> None:
     """Checks what can be checked early, makes the records, prints a summary."""
     start = time.monotonic()
-    fields = dataclasses.fields(pairing.InstanceOptions)
-    options = pairing.InstanceOptions(**{field.name: flags[field.name].value for field in fields})
+    options = options_from(flags, pairing.InstanceOptions)
     outputs = _outputs(flags)
     splitter = _word_splitter(flags)
     tokenizer = full.FullTokenizer(

@@ -1,6 +1,7 @@
 """The flags of ``tf-bert create_pretraining_data``: the original's and ours."""
 
 from tf_bert.commands.flags import Flags
+from tf_bert.data.pretraining.pairing import InstanceOptions
 
 FLAGS = Flags(
     "create_pretraining_data",
@@ -24,54 +25,14 @@ FLAGS.string(
 )
 FLAGS.string("vocab_file", None, "The vocabulary the model is trained with, one piece a line.", required=True)
 FLAGS.boolean("do_lower_case", True, "Whether to lower-case; True for uncased and False for cased vocabularies.")
-FLAGS.boolean("do_whole_word_mask", False, "Whether to mask all pieces of a word together.")
-FLAGS.integer("max_seq_length", 128, "Tokens in a record, [CLS] and [SEP] included.", minimum=5)
-FLAGS.integer(
-    "max_predictions_per_seq",
-    20,
-    "The most masked tokens of a record, about max_seq_length * masked_lm_prob.",
-    minimum=0,
-)
+FLAGS.add_options(InstanceOptions)
 FLAGS.integer("random_seed", 12345, "Seed of everything random.")
 FLAGS.integer("dupe_factor", 10, "Passes over the text, each with other pairs and masks.", minimum=1)
-FLAGS.float(
-    "masked_lm_prob",
-    0.15,
-    "Share of the tokens that are masked; in each record, one at least.",
-    minimum=0.0,
-    maximum=1.0,
-)
-FLAGS.float("short_seq_prob", 0.1, "Share of the documents cut into shorter records.", minimum=0.0, maximum=1.0)
 
 # What the original does not have.
 FLAGS.boolean("strip_accents", None, "Whether to drop accents. By default this follows do_lower_case.")
 FLAGS.boolean("tokenize_chinese_chars", True, "Whether each Chinese character is a word, as in the original.")
 FLAGS.integer("num_workers", 1, "Processes that tokenize and serialize; the result is the same.", minimum=1)
-FLAGS.boolean(
-    "next_sentence",
-    True,
-    "Whether to make sentence pairs; --nonext_sentence makes [CLS] text [SEP] for masked LM alone.",
-)
-FLAGS.enum(
-    "masking",
-    "static",
-    ["static", "dynamic"],
-    "static masks now. dynamic writes unmasked records, which run_pretraining masks afresh in each epoch; a "
-    "--dupe_factor of 1 is then enough.",
-)
-FLAGS.integer(
-    "packed_length",
-    None,
-    "Puts several examples into each record of this many tokens, so that hardly any is padding; each keeps positions, "
-    "attention and targets of its own, and run_pretraining computes the same losses.",
-    minimum=5,
-)
-FLAGS.integer(
-    "max_ngram",
-    1,
-    "The longest run of words masked together; runs of n words are drawn in proportion to 1/n. 1 is the original.",
-    minimum=1,
-)
 FLAGS.boolean(
     "replace_with_special_tokens",
     True,

@@ -106,10 +106,19 @@ class Flags:
         self._added(name, False)
 
     def integer(
-        self, name: str, default: int | None, help: str, *, required: bool = False, minimum: int | None = None
+        self,
+        name: str,
+        default: int | None,
+        help: str,
+        *,
+        required: bool = False,
+        minimum: int | None = None,
+        maximum: int | None = None,
     ) -> None:
-        """Adds a flag that takes a whole number, at least ``minimum``."""
-        absl_flags.DEFINE(_Integer(minimum), name, default, help, self._values, absl_flags.ArgumentSerializer())
+        """Adds a flag that takes a whole number between ``minimum`` and ``maximum``."""
+        absl_flags.DEFINE(
+            _Integer(minimum, maximum), name, default, help, self._values, absl_flags.ArgumentSerializer()
+        )
         self._added(name, required)
 
     def float(

@@ -5,61 +5,59 @@ Tokens may be strings or ids. Everything random comes from one ``random.Random``
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tf_bert.data.pretraining.instances import InstanceCounts, TrainingInstance
 from tf_bert.data.pretraining.masking import STRINGS, TokenKinds, create_masked_lm_predictions
+from tf_bert.options import option, options_class
+
+LONGEST = 1 << 15  # tokens of a record
 
 
-@dataclass(frozen=True)
+@options_class
 class InstanceOptions:
     """How instances are made. The defaults are the original's flags.
 
-    Args:
-        max_seq_length: tokens in an instance, [CLS] and [SEP] included.
-        max_predictions_per_seq: the most predictions in an instance.
-        masked_lm_prob: share of the tokens to predict; with 0, as in the original, one token of each instance is.
-        short_seq_prob: share of the documents, in each pass, that are cut into shorter instances of one random length.
-        do_whole_word_mask: whether the pieces of a word are masked together.
-        max_ngram: the longest run of words masked together; see `create_masked_lm_predictions`.
-        next_sentence: False makes instances of one segment, [CLS] A [SEP], for masked LM alone.
-        masking: ``"static"`` masks now; ``"dynamic"`` leaves that to the training
-            (`tf_bert.data.pretraining.dynamic_masking`).
-        packed_length: tokens of a row that holds several instances (`tf_bert.data.pretraining.packing`); None for a
-            row each.
-
-    Raises:
-        ValueError: for a value out of range. The original takes any: it predicts nothing where
-            ``max_predictions_per_seq`` is 0, as here, and ends in an assertion where ``max_seq_length`` is below 5; a
-            probability outside 0 to 1 means nothing there either.
+    The original takes any value: it predicts nothing where ``max_predictions_per_seq`` is 0, as here, and ends in an
+    assertion where ``max_seq_length`` is below 5; a probability outside 0 to 1 means nothing there either.
     """
 
-    max_seq_length: int = 128
-    max_predictions_per_seq: int = 20
-    masked_lm_prob: float = 0.15
-    short_seq_prob: float = 0.1
-    do_whole_word_mask: bool = False
-    max_ngram: int = 1
-    next_sentence: bool = True
-    masking: str = "static"
-    packed_length: int | None = None
+    max_seq_length: int = option(128, "Tokens in a record, [CLS] and [SEP] included.", minimum=5, maximum=LONGEST)
+    max_predictions_per_seq: int = option(
+        20, "The most masked tokens of a record, about max_seq_length * masked_lm_prob.", minimum=0
+    )
+    masked_lm_prob: float = option(
+        0.15, "Share of the tokens that are masked; in each record, one at least.", minimum=0.0, maximum=1.0
+    )
+    short_seq_prob: float = option(
+        0.1, "Share of the documents, in each pass, that are cut into shorter records.", minimum=0.0, maximum=1.0
+    )
+    do_whole_word_mask: bool = option(False, "Whether to mask all pieces of a word together.")
+    max_ngram: int = option(
+        1,
+        "The longest run of words masked together; runs of n words are drawn in proportion to 1/n. 1 is the original.",
+        minimum=1,
+    )
+    next_sentence: bool = option(
+        True, "Whether to make sentence pairs; --nonext_sentence makes [CLS] text [SEP] for masked LM alone."
+    )
+    masking: str = option(
+        "static",
+        "static masks now. dynamic writes unmasked records, which run_pretraining masks afresh in each epoch; a "
+        "--dupe_factor of 1 is then enough.",
+        choices=("static", "dynamic"),
+    )
+    packed_length: int | None = option(
+        None,
+        "Puts several examples into each record of this many tokens, so that hardly any is padding; each keeps "
+        "positions, attention and targets of its own, and run_pretraining computes the same losses.",
+        minimum=5,
+        maximum=LONGEST,
+    )
 
     def __post_init__(self):
-        if not 5 <= self.max_seq_length <= 1 << 15:
-            raise ValueError(f"max_seq_length is {self.max_seq_length}, expected 5 to {1 << 15}")
-        if self.max_predictions_per_seq < 0:
-            raise ValueError(f"max_predictions_per_seq is {self.max_predictions_per_seq}, expected 0 or more")
-        if not 0 <= self.masked_lm_prob <= 1:
-            raise ValueError(f"masked_lm_prob is {self.masked_lm_prob}, expected 0 to 1")
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob is {self.short_seq_prob}, expected 0 to 1")
-        if self.max_ngram < 1:
-            raise ValueError(f"max_ngram is {self.max_ngram}, expected 1 or more")
-        if self.masking not in ("static", "dynamic"):
-            raise ValueError(f"masking is {self.masking!r}, expected 'static' or 'dynamic'")
-        if self.packed_length is not None and not self.max_seq_length <= self.packed_length <= 1 << 15:
+        if self.packed_length is not None and self.packed_length < self.max_seq_length:
             raise ValueError(
-                f"packed_length is {self.packed_length}, expected max_seq_length ({self.max_seq_length}) to {1 << 15}"
+                f"packed_length is {self.packed_length}, expected max_seq_length ({self.max_seq_length}) to {LONGEST}"
             )
         if self.masking == "dynamic" and self.max_ngram > 1:
             raise ValueError(f"max_ngram is {self.max_ngram}, expected 1 with dynamic masking")
