@@ -73,7 +73,7 @@ def test_damaged_calls_of_light_commands(texts, tmp_path, call):
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.command)
 def test_a_flag_that_is_misspelt_ends_before_any_file_is_read(tmp_path, monkeypatch, call):
-    monkeypatch.chdir(tmp_path)  # where there is none
+    monkeypatch.chdir(tmp_path)
     flags = [*call.flags[:-1], "--no_such_flag=1", call.flags[-1]]
     result = run_call(call, flags)
     assert result.status == 2 and result.err.count("\n") == 1

@@ -65,7 +65,7 @@ class Subject:
         num_classes: how many values a label has; None where labels are not classes.
         output: the output that losses and metrics see (the first, where there are several).
         texts: what may stand in the place of ``inputs``; None where the model takes no texts.
-        text_labels: ``y`` for ``texts``, as lists; None where there is none.
+        text_labels: ``y`` for ``texts``, as lists; None for a model without texts.
         compile_options: what ``compile`` needs besides the optimizer.
         is_ours: False for plain Keras and keras-hub.
     """

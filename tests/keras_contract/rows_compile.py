@@ -279,7 +279,7 @@ def steps_per_execution(subject):
 
 @behaviour(
     "Compile",
-    "a loss or a metric that is none",
+    "a value that is no loss or metric",
     ("BertClassifier",),
     refused={"BertClassifier": "3 is no loss"},
 )

@@ -1,4 +1,4 @@
-"""Runs a tf-bert command in processes that kill themselves while they write, and goes on until one ends by itself.
+"""Runs a tf-bert command in processes that kill themselves while they write, until one of them ends normally.
 
 Called as a process of its own, since processes can only be forked before TensorFlow has started:
 ``python killed_command.py WHICH CHECK COMMAND ...``. Whatever writes to the disk counts as a moment: a file or folder
@@ -52,7 +52,7 @@ def run(count: int, arguments: list[str]) -> int:
 
 
 def main(which: str, check: str, *arguments: str) -> int:
-    """Lets the command die at each moment; returns 0 where the last one ends by itself and all checks pass."""
+    """Lets the command die at each moment; returns 0 if the last one ends normally and all checks pass."""
     chosen = [int(number) for number in which.split(",")] if which != "all" else range(1, 1000)
     for count in (*chosen, 0):
         status = run(count, list(arguments))

@@ -296,7 +296,7 @@ def _said(call: Call, result: Result, folder: Path) -> list[str]:
 
 
 def _is_sound(path: Path) -> bool:
-    """Whether an output is whole and has no number that is none."""
+    """Whether an output is whole and holds no NaN and no infinity."""
     if not path.is_file() or not path.stat().st_size:
         return False
     if path.suffix in (".json", ".jsonl"):

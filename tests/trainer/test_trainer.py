@@ -206,6 +206,17 @@ def test_sample_weights_multiply_every_weight(float64):
     np.testing.assert_allclose(weights(weighted), weights(left_out), rtol=0, atol=1e-12)
 
 
+def test_weights_of_arrays_count_where_the_labels_are_among_the_inputs(float64):
+    """Keras drops the weights of data without ``y``."""
+    data, sample_weight = toy_data(8), np.r_[np.ones(5), np.zeros(3)]
+    model = Toy()
+    model.compile("sgd")
+    of_some = model.evaluate({name: value[:5] for name, value in data.items()}, verbose=0, return_dict=True)
+    of_all = model.evaluate(data, verbose=0, return_dict=True)
+    weighted = model.evaluate(data, sample_weight=sample_weight, verbose=0, return_dict=True)
+    assert weighted["loss"] == pytest.approx(of_some["loss"], abs=1e-12) != of_all["loss"]
+
+
 def test_labels_go_into_the_dict():
     data = toy_data(8)
     model = Toy()

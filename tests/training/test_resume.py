@@ -584,3 +584,17 @@ def test_ctrl_c_saves_and_a_second_one_ends_at_once(records, tmp_path, capsys, m
     Pressed.times = 2
     with pytest.raises(KeyboardInterrupt):
         pretrain(CONFIG, find_records(records), tmp_path, options(num_train_steps=9))
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    """As of a job that a script started in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with callbacks.StopOnSignal() as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert stop.received is None
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.received == signal.SIGTERM
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

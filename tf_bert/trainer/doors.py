@@ -104,7 +104,8 @@ class Doors:
             y = as_array(self.label_name or "y", y)
         if sample_weight is not None:
             sample_weight = _weights("sample_weight", sample_weight)
-            if isinstance(y, Mapping):  # Keras would want one for each of them
+            if isinstance(x, Mapping) and (y is None or isinstance(y, Mapping)):
+                # Keras drops weights without labels, and of labels by name it wants as many.
                 x, sample_weight = {**x, "sample_weight": sample_weight}, None
         _check_counts(x, y, sample_weight)
         self.check(x, y, for_labels)

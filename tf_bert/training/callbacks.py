@@ -308,7 +308,9 @@ class StopOnSignal(keras.callbacks.Callback):
     def __enter__(self) -> "StopOnSignal":
         self._main = threading.current_thread() is threading.main_thread()
         if self._main:
-            self._before = {number: signal.signal(number, self._on_signal) for number in _STOPPING_SIGNALS}
+            # A script's background job ignores Ctrl-C: it is meant for what runs in front.
+            heard = [number for number in _STOPPING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._on_signal) for number in heard}
         return self
 
     def __exit__(self, *exception) -> None:

@@ -246,7 +246,7 @@ def test_shuffle_is_pythons(n, seed):
 
 @pytest.mark.parametrize("typecode, largest", [("H", 65_535), ("I", 2**32 - 1)])
 def test_packed_instances_come_back(typecode, largest):
-    instance = TrainingInstance([2, largest, 7, 3, 9, 3], [0, 0, 0, 0, 1, 1], True, [1, 4], [largest - 1, 5])
+    instance = TrainingInstance([2, largest, 7, 3, 9, 3], [0, 0, 0, 0, 1, 1], [1, 4], [largest - 1, 5], True)
     assert from_bytes(to_bytes(instance, typecode), typecode) == instance
 
 

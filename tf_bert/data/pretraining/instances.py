@@ -32,14 +32,14 @@ class TrainingInstance:
     Args:
         tokens: as the model sees them, masks in place; strings, or ids inside this package.
         segment_ids: 0 for each token through the first [SEP], then 1.
-        is_random_next: whether B comes from another document.
         masked_lm_positions: positions of the predictions, ascending.
         masked_lm_labels: the tokens that stood there.
+        is_random_next: whether B comes from another document.
 
     Source: ``TrainingInstance`` of google-research/bert, ``create_pretraining_data.py``.
 
     Example:
-        >>> print(TrainingInstance(["[CLS]", "[MASK]", "[SEP]"], [0, 0, 0], False, [1], ["cat"]), end="")
+        >>> print(TrainingInstance(["[CLS]", "[MASK]", "[SEP]"], [0, 0, 0], [1], ["cat"], False), end="")
         tokens: [CLS] [MASK] [SEP]
         segment_ids: 0 0 0
         is_random_next: False
@@ -50,9 +50,9 @@ class TrainingInstance:
 
     tokens: Sequence
     segment_ids: Sequence[int]
-    is_random_next: bool
     masked_lm_positions: Sequence[int]
     masked_lm_labels: Sequence
+    is_random_next: bool
 
     def masked_lms(self) -> list[MaskedLmInstance]:
         """The predictions, each with its label."""
@@ -94,9 +94,9 @@ def from_bytes(packed: bytes, typecode: str) -> TrainingInstance:
     return TrainingInstance(
         numbers[_HEADER:positions_at],
         [0] * n_first + [1] * (n_tokens - n_first),
-        bool(is_random_next),
         numbers[positions_at:labels_at],
         numbers[labels_at:],
+        bool(is_random_next),
     )
 
 

@@ -126,11 +126,11 @@ def joined(instances: Iterable[TrainingInstance]) -> TrainingInstance:
     """Instances one behind the other, as one whose positions count through the row.
 
     Example:
-        >>> one = TrainingInstance([2, 4, 3], [0, 0, 0], False, [1], [9])
+        >>> one = TrainingInstance([2, 4, 3], [0, 0, 0], [1], [9], False)
         >>> joined([one, one]).masked_lm_positions
         [1, 4]
     """
-    row = TrainingInstance([], [], False, [], [])
+    row = TrainingInstance([], [], [], [], False)
     for instance in instances:
         start = len(row.tokens)
         row.tokens += instance.tokens

@@ -179,7 +179,7 @@ def _masked_instance(
         tokens += [*tokens_b, kinds.sep]
         segment_ids += [1] * (len(tokens_b) + 1)
     if options.masking == "dynamic":
-        return TrainingInstance(tokens, segment_ids, is_random_next, [], [])
+        return TrainingInstance(tokens, segment_ids, [], [], is_random_next)
     tokens, positions, labels = create_masked_lm_predictions(
         tokens,
         options.masked_lm_prob,
@@ -190,7 +190,7 @@ def _masked_instance(
         max_ngram=options.max_ngram,
         kinds=kinds,
     )
-    return TrainingInstance(tokens, segment_ids, is_random_next, positions, labels)
+    return TrainingInstance(tokens, segment_ids, positions, labels, is_random_next)
 
 
 def truncate_seq_pair(tokens_a: list, tokens_b: list, max_num_tokens: int, rng: random.Random) -> None:
